@@ -88,7 +88,7 @@ def learning(names: list[str], traces: Path, picture: Path) -> None:
     print("|---|---|" + "---|" * len(RUNS))
     for colour, name in zip(("tab:blue", "tab:orange"), names, strict=False):
         watched = Watched()
-        blind = replace(policy_variant("fifo+backfill"), estimate_source=EstimateSource.HISTORY)
+        blind = replace(policy_variant("fifo+backfill"), estimate_source=EstimateSource.LEARNED)
         simulate_policy(workload(name, traces), blind, predictor=lambda: watched)  # noqa: B023 - played at once
         cluster = _factors([(known, wrong) for _, _, known, wrong in watched.judged], FIRSTS)
         by_cluster.plot(list(cluster), list(cluster.values()), marker="o", color=colour, label=name)
@@ -149,7 +149,7 @@ def main() -> int:
         jobs = workload(name, asked.traces)
         for label, predictor in PREDICTORS.items():
             blind = replace(
-                policy_variant("fifo+backfill"), name=f"{name}, {label}", estimate_source=EstimateSource.HISTORY
+                policy_variant("fifo+backfill"), name=f"{name}, {label}", estimate_source=EstimateSource.LEARNED
             )
             began = time.process_time()
             result = simulate_policy(jobs, blind, predictor=predictor)

@@ -79,6 +79,7 @@ OF_SCHEDULER: dict[str, Any] = {
     "scheduler.preemption_min_run": "5s",
     "scheduler.preemption_limit": 3,
     "scheduler.backfill": "greedy",
+    "scheduler.reserve_after": "1h",
     "scheduler.aging": "1m",
     "scheduler.level": "1d",
     "scheduler.model_affinity": False,

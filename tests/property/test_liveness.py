@@ -18,7 +18,9 @@ PROMISING = sorted(name for name, policy in POLICIES.items() if policy.starts_al
 def test_a_stream_of_small_tasks_starves_no_task(
     policy: str, backfill: str, estimate: float | None, strict: bool
 ) -> None:
-    cluster = ClusterStory(policy=policy, backfill=backfill, aging_seconds=1.0, level_seconds=10.0)
+    cluster = ClusterStory(
+        policy=policy, backfill=backfill, aging_seconds=1.0, level_seconds=10.0, reserve_after_seconds=200.0
+    )
     if strict:
         cluster.is_split(online=0.5)
     cluster.has_nodes(3, gpus_each=4)

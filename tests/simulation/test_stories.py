@@ -633,3 +633,18 @@ def test_a_preempting_task_is_tried_again_when_its_victims_start(cluster: Cluste
     cluster.submits(task("urgent", gpus=1, online=True, runs_for=50))
     cluster.passes(20)
     assert cluster.is_running("urgent")
+
+
+def test_a_large_task_is_overtaken_until_it_has_waited_long_enough_for_a_reservation() -> None:
+    cluster = ClusterStory(backfill="easy", reserve_after_seconds=100.0)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("early", gpus=3, runs_for=1000.0, estimate=1000.0))
+    cluster.submits(task("large", gpus=4, runs_for=10.0, estimate=10.0))
+    cluster.submits(task("overtakes", runs_for=20.0, estimate=5000.0))
+    assert "overtakes" in cluster.placements()
+    cluster.passes(99.0)
+    assert not cluster.state.reservations
+    cluster.passes(1.0)
+    assert cluster.numbers["large"] in cluster.state.reservations, "a timer makes it, without any other event"
+    cluster.submits(task("too late", runs_for=20.0, estimate=5000.0))
+    assert "too late" not in cluster.placements()

@@ -28,10 +28,8 @@ class EstimateSource(StrEnum):
     """Where a policy gets its run times from."""
 
     NONE = "none"
-    HISTORY = "history"
-    """Predicted from the tasks that had ended by then; with an oracle, the real run times."""
-    REMAINING_TIME = "remaining_time"
-    """Which tasks are likely to end soon, learned from the same history."""
+    LEARNED = "learned"
+    """As in a live cluster, from the tasks that have ended and those that run; with an oracle, the real run times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +56,16 @@ POLICY_VARIANTS = {
     it.name: it
     for it in (
         PolicyVariant("fifo", replace(NO_BACKFILL, policy="fifo")),
-        PolicyVariant("sjf", replace(NO_BACKFILL, policy="sjf"), EstimateSource.HISTORY),
-        PolicyVariant("qssf", replace(NO_BACKFILL, policy="qssf"), EstimateSource.HISTORY),
-        PolicyVariant("srtf", replace(PREEMPT_FREELY, policy="srtf"), EstimateSource.HISTORY),
-        PolicyVariant("default", Settings(), EstimateSource.REMAINING_TIME),
+        PolicyVariant("sjf", replace(NO_BACKFILL, policy="sjf"), EstimateSource.LEARNED),
+        PolicyVariant("qssf", replace(NO_BACKFILL, policy="qssf"), EstimateSource.LEARNED),
+        PolicyVariant("srtf", replace(PREEMPT_FREELY, policy="srtf"), EstimateSource.LEARNED),
+        PolicyVariant("default", Settings(), EstimateSource.LEARNED),
         PolicyVariant("levels", Settings()),
         PolicyVariant("tiresias", replace(PREEMPT_FREELY, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
         PolicyVariant("small_first", replace(PREEMPT_FREELY, policy="small_first")),
-        PolicyVariant("dqn", replace(PREEMPT_FREELY, policy="dqn"), EstimateSource.HISTORY),
-        PolicyVariant("priority", Settings(policy="priority")),
-        PolicyVariant("fair_share", Settings(policy="fair_share")),
+        PolicyVariant("dqn", replace(PREEMPT_FREELY, policy="dqn"), EstimateSource.LEARNED),
+        PolicyVariant("priority", Settings(policy="priority"), EstimateSource.LEARNED),
+        PolicyVariant("fair_share", Settings(policy="fair_share"), EstimateSource.LEARNED),
     )
 }
 
@@ -111,7 +109,7 @@ def base_name(name: str) -> str:
 
 
 def _own(policy: Policy, name: str) -> PolicyVariant:
-    return PolicyVariant(name, Settings(policy=policy.name), EstimateSource.HISTORY, policy)
+    return PolicyVariant(name, Settings(policy=policy.name), EstimateSource.LEARNED, policy)
 
 
 def _with(settings: Settings, change: str) -> Settings:

@@ -11,7 +11,7 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.refusals import Refusal
-from gpuyard.core.domain.remaining_time import RemainingTimeLevels, age_begins_at, age_of, level_of
+from gpuyard.core.domain.remaining_time import levels_of_run, run_level_of
 from gpuyard.core.domain.task import Estimate, NewTask, TaskSpec
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
@@ -20,7 +20,7 @@ from gpuyard.core.engine.policies.policy import Policy
 from gpuyard.core.engine.scheduling.advice import Advisor
 from gpuyard.core.engine.state import State
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor, TaskFeatures
-from gpuyard.learn.estimates.remaining_time import RemainingTimeModel
+from gpuyard.learn.estimates.task_estimator import KEEPS_PROGRESS, TaskEstimator
 from gpuyard.simulator.accuracy import RuntimeForecast, RuntimeForecasts
 from gpuyard.simulator.energy import HOUR, PowerMeter
 from gpuyard.simulator.fragmentation import FragmentationSampler
@@ -96,11 +96,7 @@ def simulate_policy(
     estimate_source: _EstimateSource = _SubmittedEstimate()
     forecasts = RuntimeForecasts()
     if policy_variant.estimate_source is not EstimateSource.NONE:
-        estimate_source = (
-            _OracleEstimate(policy_variant.estimate_source)
-            if oracle
-            else _LearnedEstimate(world, policy_variant.estimate_source, predictor(), forecasts)
-        )
+        estimate_source = _OracleEstimate() if oracle else _LearnedEstimate(world, predictor(), forecasts)
     world.feed(_orders(world, workload, policy_variant, estimate_source, progress))
     world.run_to_end()
     if next(recorder.lives.over(), None) is None:
@@ -161,55 +157,44 @@ class _SubmittedEstimate:
 
 
 class _OracleEstimate:
-    """Sets the real run time as the estimate, and the levels of the real remaining time."""
-
-    def __init__(self, estimate_source: EstimateSource) -> None:
-        self._levels = estimate_source is EstimateSource.REMAINING_TIME
+    """Sets the real run time as the estimate, and the levels that follow from it."""
 
     def estimate(self, arrival: Arrival, now: float) -> TaskSpec:  # noqa: ARG002
         if arrival.seconds is None:
             return arrival.spec
         seconds = max(arrival.seconds, LEAST_SECONDS)
-        known = replace(arrival.spec, estimate=Estimate(seconds, seconds, seconds))
-        return replace(known, remaining_time_levels=known_levels(seconds)) if self._levels else known
-
-
-def known_levels(seconds: float) -> RemainingTimeLevels:
-    """Return the level at each age of a task whose run time is known."""
-    return tuple(level_of(max(seconds - age_begins_at(age), 0.0)) for age in range(age_of(seconds) + 1))
+        return replace(
+            arrival.spec,
+            estimate=Estimate(seconds, seconds, seconds),
+            remaining_time_levels=levels_of_run(seconds),
+            run_level=None if arrival.spec.preemption in KEEPS_PROGRESS else run_level_of(seconds),
+        )
 
 
 class _LearnedEstimate:
-    """Keeps the submitted estimate, or predicts from the tasks ended so far, as the live scheduler does."""
+    """Keeps the submitted estimate, or predicts from the tasks that have ended and those that run, as a live cluster does."""
 
-    def __init__(
-        self, world: World, estimate_source: EstimateSource, predictor: RuntimePredictor, forecasts: RuntimeForecasts
-    ) -> None:
-        self._predictor = predictor
+    def __init__(self, world: World, predictor: RuntimePredictor, forecasts: RuntimeForecasts) -> None:
+        self._estimator = TaskEstimator(predictor)
         self._forecasts = forecasts
-        self._remaining_time = RemainingTimeModel() if estimate_source is EstimateSource.REMAINING_TIME else None
         self._open: dict[TaskId, tuple[Arrival, float, Estimate | None]] = {}
         world.listeners.append(self._hear)
 
     def estimate(self, arrival: Arrival, now: float) -> TaskSpec:
-        if self._remaining_time is not None:
-            self._open[arrival.task] = arrival, now, None
-            return replace(arrival.spec, remaining_time_levels=self._remaining_time.predict(arrival.features))
-        estimate = arrival.spec.estimate or self._predictor.estimate(arrival.features, now)
-        self._open[arrival.task] = arrival, now, estimate
-        return replace(arrival.spec, estimate=estimate)
+        spec = self._estimator.estimated(arrival.spec, arrival.features, now, arrival.spec.estimate)
+        self._open[arrival.task] = arrival, now, spec.estimate
+        return spec
 
     def _hear(self, at: float, new_events: Sequence[events.Event]) -> None:
         for event in new_events:
-            if isinstance(event, events.TaskEnded):
+            if isinstance(event, events.AttemptStarted | events.AttemptEnded):
+                self._estimator.hear(event, self._open[event.task][0].features, at)
+            elif isinstance(event, events.TaskEnded):
                 arrival, came, estimate = self._open.pop(event.task)
                 if arrival.seconds is not None:
                     self._learn(arrival.features, arrival.seconds, came, at, estimate)
 
     def _learn(self, features: TaskFeatures, seconds: float, came: float, at: float, estimate: Estimate | None) -> None:
-        if self._remaining_time is not None:
-            self._remaining_time.observe(features, seconds)
-            return
-        self._predictor.ended(features, seconds, at, estimate)
+        self._estimator.ended(features, seconds, at, estimate)
         if estimate is not None and estimate.runs:
             self._forecasts.add(came, estimate, seconds)

@@ -42,8 +42,8 @@ class ClusterStory:
         self.world.listeners.append(self._hear)
         self._tell(command.CreateCluster("story"))
         self.is_split(online=0.5, mode=QuotaMode.BORROW)
-        if settings:
-            self.decides_by(**settings)
+        # nodes are reserved at once unless a story is about the wait before it, so that stories stay short
+        self.decides_by(**{"reserve_after_seconds": 0.0, **settings})
 
     # --- setup --------------------------------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 import pytest
 
+from gpuyard.core.domain.remaining_time import levels_of_run
 from gpuyard.simulator.clusters import Cluster, parse_cluster
 from gpuyard.simulator.measures import SimulationMeasures, jain_index, percentile
 from gpuyard.simulator.policy_variants import POLICY_VARIANTS, NoSuchPolicy, policy_variant
-from gpuyard.simulator.run import NothingEnded, known_levels, simulate_policy
+from gpuyard.simulator.run import NothingEnded, simulate_policy
 from gpuyard.simulator.workloads.checkpoints import RESTART_SECONDS
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fits, resources
@@ -107,4 +108,4 @@ def test_with_an_oracle_default_knows_the_remaining_time() -> None:
     learned = played("default", long, short, later, oracle=False)
     known = played("default", long, short, later)
     assert known.avg_jct_s < learned.avg_jct_s
-    assert known_levels(700.0) == (1, 1, 1, 1, 0, 0, 0)
+    assert levels_of_run(700.0) == (1, 1, 1, 1, 0, 0, 0)

@@ -141,6 +141,13 @@ class WrongRemainingTimeLevels(Invalid, frozen=True):
     last_level: int
 
 
+class WrongRunLevel(Invalid, frozen=True):
+    """The level of the expected run time is out of range."""
+
+    text = "run_level must be between 0 and {last_level}."
+    last_level: int
+
+
 class NotPositive(Invalid, frozen=True):
     """A time or weight is not above zero."""
 

@@ -15,9 +15,9 @@ class Backfill(StrEnum):
     GREEDY = "greedy"
     """Every task that fits. A large task can wait indefinitely."""
     EASY = "easy"
-    """Tasks that do not delay the first task of the queue, which has a reservation."""
+    """Tasks that do not delay the first task of the queue that has waited long enough for a reservation."""
     CONSERVATIVE = "conservative"
-    """Tasks that delay none of the first `reservations` tasks, which all have reservations."""
+    """Tasks that delay none of the first `reservations` tasks that have waited long enough for a reservation."""
 
 
 class Moves(StrEnum):
@@ -47,6 +47,8 @@ class Settings(Value, frozen=True):
     """Whether the weights of energy and balance are multiplied by the part of the GPUs that are free, and that of
     fragmentation by the part that is not."""
     backfill: Backfill = Backfill.EASY
+    reserve_after_seconds: float = 6 * 3600.0
+    """The time that a task waits before it may have a reservation; until then every task that fits may overtake it."""
     reservations: int = 16
     """The number of tasks that have reservations under `conservative`."""
     preemption: bool = True

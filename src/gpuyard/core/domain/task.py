@@ -117,6 +117,8 @@ class TaskSpec(Value, frozen=True):
     estimate: Estimate | None = None
     remaining_time_levels: RemainingTimeLevels = msgspec.field(default=(), name="outlook")
     """The expected remaining time at each age; see `remaining_time`."""
+    run_level: int | None = None
+    """The level of a task that is never stopped, or that loses its progress when it is; None: see the level by age."""
     require_fit: bool = False
     """Refuse the task at once if no current node could ever hold it, instead of waiting for a suitable node to join."""
     secrets: tuple[str, ...] = ()

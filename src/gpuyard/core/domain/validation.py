@@ -6,7 +6,7 @@ from math import isfinite
 
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.node import NodeSpec
-from gpuyard.core.domain.remaining_time import AGES, LAST_LEVEL
+from gpuyard.core.domain.remaining_time import AGES, LAST_LEVEL, LAST_RUN_LEVEL
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Estimate, NewTask, Resources, TaskRange, TaskSpec
 from gpuyard.core.domain.tenant import Split, Tenant
@@ -61,6 +61,8 @@ def _wrong_with_spec(spec: TaskSpec) -> Iterator[no.Invalid]:
         or not all(0 <= level <= LAST_LEVEL for level in spec.remaining_time_levels)
     ):
         yield no.WrongRemainingTimeLevels(AGES, LAST_LEVEL)
+    if spec.run_level is not None and not 0 <= spec.run_level <= LAST_RUN_LEVEL:
+        yield no.WrongRunLevel(LAST_RUN_LEVEL)
     if spec.estimate and (wrong := check_estimate(spec.estimate)):
         yield wrong
 

@@ -15,7 +15,8 @@ class TimerKind(IntEnum):
     """Subject of a timer. Timers of the same instant run in this order."""
 
     LINE = 0
-    """Try a line of the queue again: a victim is old enough, or a task has waited long enough for better GPUs."""
+    """Try a line of the queue again: a victim is old enough, or a task has waited long enough for better GPUs or for a
+    reservation."""
     BUDGETS = 1
     """A budget period of a tenant begins, or a budget is spent."""
     TASK = 2

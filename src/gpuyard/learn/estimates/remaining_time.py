@@ -11,18 +11,33 @@ and the task with the lowest cost should run: with equal servers and no other in
 completion time. For a user whose tasks fail in the first minute or run for a day, a trial of one minute pays off, and
 one of two does not. An index is imprecise, so it is rounded to a level.
 
-This helps only if tasks differ. If tasks have no user, or most tasks are of one kind, all would have nearly the same
+A task that cannot be preempted, or that would start from the beginning, has no such choice: once started, it runs to
+its end, so its index is its mean run time. A short trial is not possible, and one that looks short on the whole and is
+not holds its GPUs for days. The mean would be too low if only ended tasks counted, because the short ones end first:
+tasks that run are counted as well, as in a life table. They have reached their age, and have not ended before it.
+
+The Gittins index helps only if tasks differ. If tasks have no user, or most tasks are of one kind, all would have nearly the same
 levels and be served in the order of arrival. No levels are given then, and the policy uses the time each task has run:
 on two weeks of Philly, whose tasks have no user, one set of levels for all made the mean completion time a sixth longer
 than none.
 Reference: Gittins, "Bandit Processes and Dynamic Allocation Indices", 1979; Scully, Harchol-Balter and Scheller-Wolf,
-"SOAP: One Clean Analysis of All Age-Based Scheduling Policies", 2018.
+"SOAP: One Clean Analysis of All Age-Based Scheduling Policies", 2018; for the life table, Cutler and Ederer, "Maximum
+Utilization of the Life Table Method in Analyzing Survival", 1958.
 """
 
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
+from collections.abc import Sequence
 from math import inf
 
-from gpuyard.core.domain.remaining_time import AGES, RemainingTimeLevels, age_begins_at, age_of, level_of
+from gpuyard.core.domain.remaining_time import (
+    AGES,
+    RemainingTimeLevels,
+    age_begins_at,
+    age_of,
+    level_of,
+)
+from gpuyard.core.domain.values import TaskId
 from gpuyard.learn.estimates.history import TaskFeatures
 from gpuyard.learn.estimates.kinds import RecentKinds, SimilarityKey
 
@@ -38,6 +53,7 @@ KINDS = 20_000
 """Maximum number of kinds; the least recently seen is dropped first."""
 
 BOUNDS = [age_begins_at(age) for age in range(AGES)] + [2 * age_begins_at(AGES - 1)]
+NONE_RUN = [0] * AGES
 
 
 class RemainingTimeModel:
@@ -50,6 +66,25 @@ class RemainingTimeModel:
         self._last_ends: deque[SimilarityKey] = deque()
         self._ends_of: Counter[SimilarityKey] = Counter()
         """The number of the last `MOST` ends for each most specific kind."""
+        self._runs: dict[TaskId, tuple[TaskFeatures, float]] = {}
+        """The features of each running task, and when it started."""
+
+    def started(self, task: TaskId, features: TaskFeatures, at: float) -> None:
+        """Count a task that runs from now on, until `stopped` is called."""
+        self.stopped(task)
+        self._runs[task] = features, at
+        for key in _kinds(features):
+            insort(self._kinds.touch(key).running, at)
+        self._kinds.forget()
+
+    def stopped(self, task: TaskId) -> None:
+        """Count a task no longer, because it has ended or its attempt has; does nothing for a task that does not run."""
+        features, at = self._runs.pop(task, (None, 0.0))
+        if features is not None:
+            for key in _kinds(features):
+                kind = self._kinds.get(key)
+                if kind is not None:  # otherwise it was forgotten
+                    kind.ran(at)
 
     def observe(self, features: TaskFeatures, seconds: float) -> None:
         """Learn that a task has ended after it ran for `seconds`."""
@@ -89,15 +124,40 @@ class RemainingTimeModel:
         found = self._known[kinds[-1]] = _levels(parts)
         return found
 
+    def mean_seconds(self, features: TaskFeatures, now: float) -> float:
+        """Return the mean run time of tasks like one that is submitted now."""
+        parts, weight = [ENDS_OF_NEW] * AGES, GUESS_WEIGHT
+        for key in _kinds(features):
+            kind = self._kinds.get(key)
+            if kind is None:
+                break
+            parts, weight = kind.shrunk_towards(parts, weight, kind.running_by_age(now)), WEIGHT
+        return _spent(parts)[0][-1]
+
 
 class _Kind:
     """Number of tasks of one kind that ended at each age."""
 
-    __slots__ = ("ended", "seen")
+    __slots__ = ("ended", "running", "seen")
 
     def __init__(self) -> None:
         self.ended = [0.0] * AGES
         self.seen = 0.0
+        self.running: list[float] = []
+        """When the running tasks of this kind started, the earliest first."""
+
+    def ran(self, since: float) -> None:
+        """Remove a running task that started at `since`, if it was counted."""
+        place = bisect_left(self.running, since)
+        if place < len(self.running) and self.running[place] == since:
+            del self.running[place]
+
+    def running_by_age(self, now: float) -> list[int]:
+        """Return the number of running tasks at each age."""
+        if not self.running:
+            return NONE_RUN
+        reached = [bisect_right(self.running, now - begins) for begins in BOUNDS[:-1]]
+        return [here - later for here, later in zip(reached, [*reached[1:], 0], strict=True)]
 
     def count(self, age: int) -> None:
         """Count one end at this age."""
@@ -107,12 +167,15 @@ class _Kind:
             self.ended = [count / 2 for count in self.ended]
             self.seen /= 2
 
-    def shrunk_towards(self, wider: list[float], weight: float) -> list[float]:
-        """Return the share that ends at each age, of the tasks that reach it, shrunk towards the wider kind."""
-        parts, come = [], self.seen
-        for ended, other in zip(self.ended, wider, strict=True):
-            parts.append((ended + weight * other) / (come + weight))
-            come -= ended
+    def shrunk_towards(self, wider: list[float], weight: float, running: Sequence[int] = NONE_RUN) -> list[float]:
+        """Return the share that ends at each age, of the tasks that reach it, shrunk towards the wider kind.
+
+        Tasks that run are half through their age: they count half there, and fully at the ages before it.
+        """
+        parts, come = [], self.seen + sum(running)
+        for ended, other, here in zip(self.ended, wider, running, strict=True):
+            parts.append((ended + weight * other) / (come - here / 2 + weight))
+            come -= ended + here
         return parts
 
 
@@ -138,11 +201,7 @@ def indices(parts: list[float]) -> list[float]:
     Plot the run time spent up to each age over the share that has ended by then: the index is the smallest slope from
     the point of an age to a later point, which is the slope of the lower convex hull of all later points.
     """
-    ended, spent, alive = [0.0], [0.0], 1.0
-    for age, part in enumerate(parts):
-        spent.append(spent[-1] + alive * (BOUNDS[age + 1] - BOUNDS[age]) * (1 - part / 2))
-        alive *= 1 - part
-        ended.append(1 - alive)
+    spent, ended = _spent(parts)
 
     def slope(one: int, other: int) -> float:
         more = ended[other] - ended[one]
@@ -155,3 +214,13 @@ def indices(parts: list[float]) -> list[float]:
         indices[age] = slope(age, hull[-1])
         hull.append(age)
     return indices
+
+
+def _spent(parts: list[float]) -> tuple[list[float], list[float]]:
+    """Return the mean run time spent up to the begin of each age, and the share that has ended by then."""
+    spent, ended, alive = [0.0], [0.0], 1.0
+    for age, part in enumerate(parts):
+        spent.append(spent[-1] + alive * (BOUNDS[age + 1] - BOUNDS[age]) * (1 - part / 2))
+        alive *= 1 - part
+        ended.append(1 - alive)
+    return spent, ended

@@ -18,7 +18,7 @@ import structlog
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.errors import StorageFull
-from gpuyard.core.domain.events import TaskEnded, TaskSubmitted
+from gpuyard.core.domain.events import AttemptEnded, AttemptStarted, TaskEnded, TaskSubmitted
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.scheduling.advice import Advisor
@@ -89,6 +89,8 @@ class Scheduler:
         self.stores = stores
         self.views = views
         self.runtime_estimator = runtime_estimator
+        if runtime_estimator is not None:
+            runtime_estimator.remember_running(views.tasks.values())
         self.performance_predictor = performance_predictor
         self.ready = False
         self.stopping = False
@@ -210,8 +212,12 @@ class Scheduler:
             event = record.event
             if isinstance(event, TaskSubmitted) and event.key:
                 self._requests.note(event, record.at)
-            elif isinstance(event, TaskEnded) and self.runtime_estimator is not None:
-                self.runtime_estimator.ended(views.tasks[event.task], record.at)
+            elif self.runtime_estimator is not None and isinstance(event, AttemptStarted | AttemptEnded | TaskEnded):
+                view = views.tasks[event.task]
+                if isinstance(event, TaskEnded):
+                    self.runtime_estimator.ended(view, record.at)
+                else:
+                    self.runtime_estimator.hear(event, view, record.at)
         self.stream.publish(records)
         self._lifecycle_log.hear(records)
 

@@ -191,10 +191,11 @@ class SchedulerSection(Section, frozen=True):
     preemption_min_run: DurationOrNone = DurationOrNone(ENGINE.preemption_min_run_seconds)
     preemption_limit: Annotated[int, Meta(ge=0, le=MOST_REMEMBERED)] = ENGINE.preemption_limit
     backfill: Backfill = ENGINE.backfill
+    reserve_after: DurationOrNone = DurationOrNone(ENGINE.reserve_after_seconds)
     aging: Duration = Duration(ENGINE.aging_seconds)
     level: Duration = Duration(ENGINE.level_seconds)
     model_affinity: bool = ENGINE.model_affinity
-    """gpuyard.core.domain.settings documents these six keys."""
+    """gpuyard.core.domain.settings documents these seven keys."""
     task_timeout: DurationOrNone = DurationOrNone(0)
     """For tasks without a timeout of their own; 0: no limit."""
     grace: DurationOrNone = DurationOrNone(0)
@@ -489,6 +490,7 @@ def engine_settings_of(settings: ServerSettings) -> Settings:
         preemption_min_run_seconds=float(said.preemption_min_run),
         preemption_limit=said.preemption_limit,
         backfill=said.backfill,
+        reserve_after_seconds=float(said.reserve_after),
         aging_seconds=float(said.aging),
         level_seconds=float(said.level),
         model_affinity=said.model_affinity,

@@ -163,7 +163,10 @@ class Submissions:
             for spec in submission.specs[1:]:
                 specs.append(
                     msgspec.structs.replace(
-                        spec, estimate=first.estimate, remaining_time_levels=first.remaining_time_levels
+                        spec,
+                        estimate=first.estimate,
+                        remaining_time_levels=first.remaining_time_levels,
+                        run_level=first.run_level,
                     )
                 )
                 if turns.due():

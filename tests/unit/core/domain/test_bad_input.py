@@ -74,6 +74,7 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
         one(Resources(gpus=1), remaining_time_levels=(0, 5)),
         no.WrongRemainingTimeLevels(21, 4),
     ),
+    "a run level beyond the last": (one(Resources(gpus=1), run_level=7), no.WrongRunLevel(6)),
     "an empty command": (one(Resources(gpus=1), command="  "), no.EmptyCommand()),
     "an empty argument list": (one(Resources(gpus=1), command=()), no.EmptyCommand()),
     "no grace at all": (one(Resources(gpus=1), grace_seconds=0.0), no.NotPositive("grace_seconds", 0.0)),

@@ -35,6 +35,7 @@ def waiting(
     gpu_seconds: float = 0.0,
     timeout_seconds: float | None = None,
     remaining_time_levels: RemainingTimeLevels = (),
+    run_level: int | None = None,
     preemption: Preemption = Preemption.CHECKPOINT,
 ) -> Task:
     spec = TaskSpec(
@@ -45,6 +46,7 @@ def waiting(
         estimate=estimate,
         timeout_seconds=timeout_seconds,
         remaining_time_levels=remaining_time_levels,
+        run_level=run_level,
         preemption=preemption,
     )
     made = Task(TaskId(1), spec, TenantUsage(Tenant(TEAM), 0.0), since)
@@ -391,3 +393,12 @@ def test_under_small_first_an_hour_of_waiting_compensates_for_each_gpu() -> None
     cluster.submits(task("small", gpus=1))
     cluster.finishes("now")
     assert cluster.running() == ["large"]
+
+
+def test_default_orders_tasks_that_run_to_their_end_by_the_level_of_their_run_time() -> None:
+    policy, never = POLICIES["default"], Preemption.NEVER
+    short = waiting(since=100.0, remaining_time_levels=(0, 4), run_level=0, preemption=never)
+    long = waiting(since=0.0, remaining_time_levels=(0, 4), run_level=4, preemption=never)
+    assert policy.key(short, 200.0, SETTINGS) < policy.key(long, 200.0, SETTINGS)
+    assert policy.rank is not None
+    assert policy.rank(long, 200.0, SETTINGS) == policy.key(long, 200.0, SETTINGS)

@@ -42,7 +42,7 @@ def test_a_task_that_ran_three_times_is_predicted_and_otherwise_unchanged() -> N
     assert estimated.estimate is not None
     assert estimated.estimate.seconds == pytest.approx(100.0)
     assert estimated.estimate.runs == 3
-    assert replace(estimated, estimate=None, remaining_time_levels=()) == train
+    assert replace(estimated, estimate=None, remaining_time_levels=(), run_level=None) == train
 
 
 def test_a_task_gets_the_remaining_time_of_similar_ones_and_a_lease_none() -> None:

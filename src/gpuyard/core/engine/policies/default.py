@@ -1,16 +1,20 @@
-"""Tasks with the shortest expected remaining time first; priority and waiting time are weighed against it.
+"""Tasks that are expected to end soonest first; priority and waiting time are weighed against it.
 
-Promise: short tasks finish early although no run times are given, and every task starts eventually. Each task has a level
-for its expected remaining time: the level learned from similar tasks that have ended (gpuyard.learn.estimates.remaining_time),
-or else a level by how long it has run (below 10 minutes, 40 minutes, 2 h 40 min, 10 h 40 min, above).
+Promise: short tasks finish early although no run times are given, and every task starts eventually. With `easy` backfill
+it was nowhere worse than first come, first served with backfill in the comparisons of decision 0039, whether no task,
+some tasks or all tasks may be preempted. Each task has a level, learned from similar tasks that have ended and that run
+(gpuyard.learn.estimates). A task that is never preempted, or would start from the beginning, holds its GPUs to its end
+once it has started, so its level is that of its mean run time (below 10 minutes, 40 minutes, 2 h 40 min, 10 h 40 min,
+43 h, 7 days, above). A task that keeps its progress may be tried for a while, so its level is that of the run time until
+a task like it ends, if it runs only as long as that pays; without a history, it goes by how long the task has run.
 One level counts as `level_seconds` of waiting, and so do ten points of priority; online tasks have a hundred points more.
 The task with the smallest sum is first. It may preempt running tasks with a larger sum, the largest first. Within a level
 an earlier task therefore takes GPUs back from later ones, so that large tasks get enough GPUs. A task that would start
 from the beginning is preempted only by one that is more than a level ahead of what the task would be if it were new.
-Choose it unless you have a reason for another one. It works best with tasks that can be suspended or checkpointed.
+Choose it unless you have a reason for another one. It gains most where tasks can be suspended or checkpointed.
 `level_seconds` trades the mean waiting time for the longest: a small value comes close to first come, first served.
-Tried on the traces of docs/manual/simulation.md and not used, because it did not help: predicted run times instead of
-levels, weights by number of GPUs, aging by waiting time alone.
+Tried and not used, because it did not help: predicted run times instead of levels, weights by number of GPUs, aging by
+waiting time alone.
 """
 
 from gpuyard.core.domain.remaining_time import LEVEL_SECONDS, age_begins_at, age_of, level_of
@@ -41,7 +45,8 @@ def _sort_key(task: Task, level: int, settings: Settings) -> float:
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:
-    return _sort_key(task, _level(task, task.served_at(now) + ROUNDING), settings)
+    level = task.spec.run_level
+    return _sort_key(task, _level(task, task.served_at(now) + ROUNDING) if level is None else level, settings)
 
 
 def _rank(task: Task, now: float, settings: Settings) -> float:

@@ -152,7 +152,7 @@ def _cleared_placement(context: Context, reservation: Reservation) -> Placement 
 def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> None:
     """Reserve nodes for a task that found no room, if it is among the first that wait for them."""
     state, depth = context.state, context.depth
-    if not depth or task.id in state.reservations or not needs_reservation(shape):
+    if not depth or task.id in state.reservations or not needs_reservation(shape) or _is_new(context, task):
         return
     mine = sort_key(state, task, context.at)
     before = []
@@ -178,6 +178,19 @@ def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> 
     )
     for reservation in _behind(state, mine, shape)[max(0, depth - len(before) - 1) :]:
         context.emit(ReservationDropped(reservation.task.id, Cause(CauseKind.OVERTAKEN, task=task.id)))
+
+
+def _is_new(context: Context, task: Task) -> bool:
+    """Whether a task has not waited long enough for a reservation; a timer is set for the instant at which it has."""
+    state = context.state
+    from_then_on = task.submitted_at + state.settings.reserve_after_seconds
+    if context.at >= from_then_on:
+        return False
+    line = task.group.line if task.group is not None else None
+    if line is not None and line.reserve_at != from_then_on:
+        line.reserve_at = from_then_on
+        state.timers.add_line(from_then_on, line.number)
+    return True
 
 
 def _behind(state: State, mine: SortKey, shape: Shape) -> list[Reservation]:

@@ -100,7 +100,7 @@ class Line:
     """Waiting tasks of one shape and similar run time, all of them preemptible or none."""
 
     __slots__ = (
-        "again_at", "blocked", "cause", "class_blocked", "groups", "heads", "length", "number", "shape", "sweep_at",
+        "again_at", "blocked", "cause", "class_blocked", "groups", "heads", "length", "number", "reserve_at", "shape", "sweep_at",
     )  # fmt: skip
 
     def __init__(self, number: int, shape: Shape, length: int) -> None:
@@ -116,6 +116,8 @@ class Line:
         """Cause of the last mark or wake-up."""
         self.again_at = float("-inf")
         """Instant for which a timer is set to try the line again; in the past: no timer is set."""
+        self.reserve_at = float("-inf")
+        """Instant of the last timer for a task of the line that had not waited long enough for a reservation."""
         self.groups: dict[tuple[str, int], Group] = {}
         self.sweep_at = SLACK
         """Number of groups at which the empty ones are removed."""

@@ -1,4 +1,4 @@
-"""Estimate run times and outlooks of new tasks from the tasks that have ended in this cluster.
+"""Estimate new tasks from the tasks of this cluster that have ended and those that run.
 
 An estimate is written to the journal with the task, so it is part of an event, like all other inputs of decisions, and is
 not computed again. After a restart, the archive supplies the ended tasks; without it, learning starts from nothing, which
@@ -9,14 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
-from msgspec.structs import replace
 
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.causes import CauseKind
+from gpuyard.core.domain.events import AttemptEnded, AttemptStarted, Event
 from gpuyard.core.domain.task import Estimate, TaskSpec
+from gpuyard.core.domain.values import TaskStatus
 from gpuyard.core.domain.workload import Forecast, WorkloadSpec, forecast_for
 from gpuyard.learn.estimates.history import HistoryPredictor, TaskFeatures, features_from, features_of
-from gpuyard.learn.estimates.remaining_time import RemainingTimeModel
+from gpuyard.learn.estimates.task_estimator import TaskEstimator
 from gpuyard.live.control_plane.prediction.accuracy import AccuracyTracker
 from gpuyard.live.control_plane.prediction.performance_predictor import estimate_of
 from gpuyard.live.control_plane.views import TaskView
@@ -55,24 +56,33 @@ class RuntimeEstimator:
 
     def __init__(self) -> None:
         self._history = HistoryPredictor()
-        self._remaining_time = RemainingTimeModel()
+        self._estimator = TaskEstimator(self._history)
         self.scores = AccuracyTracker()
 
     def estimated(self, spec: TaskSpec, now: float) -> TaskSpec:
         """Add a run-time estimate. The user's own value takes precedence, with an interval from its past accuracy."""
         asked, said = features_of(spec), spec.estimate
+        told: Estimate | None = None
         if said is not None:
-            estimate: Estimate | None = self._history.with_user_accuracy(asked, said)
+            told = self._history.with_user_accuracy(asked, said)
         elif (predicted := estimate_of(spec)) is not None:
-            estimate = self._history.corrected(asked, predicted, spec.forecasts[0].by)
-        else:
-            estimate = self._history.estimate(asked, now)
-        remaining_time_levels = () if spec.command is None else self._remaining_time.predict(asked)
-        return replace(spec, estimate=estimate, remaining_time_levels=remaining_time_levels)
+            told = self._history.corrected(asked, predicted, spec.forecasts[0].by)
+        return self._estimator.estimated(spec, asked, now, told)
 
     def current_estimate(self, spec: TaskSpec, now: float) -> Estimate | None:
         """Return the estimate that a waiting task would get now; None if it depends on more than history."""
         return None if spec.forecasts else self._history.estimate(features_of(spec), now)
+
+    def hear(self, event: Event, view: TaskView, at: float) -> None:
+        """Learn from an event of a task which tasks run. Leases do not count."""
+        if isinstance(event, AttemptStarted | AttemptEnded) and view.spec.command is not None:
+            self._estimator.hear(event, features_of(view.spec), at)
+
+    def remember_running(self, views: Iterable[TaskView]) -> None:
+        """Learn which tasks run already, after a restart."""
+        for view in views:
+            if view.status is TaskStatus.RUNNING and view.started_at is not None and view.spec.command is not None:
+                self._estimator.runs(view.id, features_of(view.spec), view.started_at)
 
     def ended(self, view: TaskView, now: float) -> None:
         """Learn from an ended task."""
@@ -118,9 +128,7 @@ class RuntimeEstimator:
     def _learn(self, over: "EndedTask") -> None:
         """Learn from a task. With a prediction it tells nothing about users' estimates; only a success corrects one."""
         asked, seconds = over.asked, over.seconds
-        self._history.ended(asked, seconds, over.at, None if over.forecasts else over.told)
-        if not over.lease:
-            self._remaining_time.observe(asked, seconds)
+        self._estimator.ended(asked, seconds, over.at, None if over.forecasts else over.told, lease=over.lease)
         predicted = forecast_for(over.forecasts, over.ran_on or "")
         if over.well and predicted is not None:
             self._history.learn_correction(asked, predicted.by, predicted.seconds, seconds)
