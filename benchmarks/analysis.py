@@ -9,9 +9,7 @@ of the code. Needs torch, pandas, scipy, lightgbm and Pillow.
 
 import argparse
 import json
-import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.common.results import about  # noqa: E402
 from tests.unit.learn.analysis.orders import try_scripts  # noqa: E402
 
 LIBRARIES = ["torch", "numpy", "pandas", "scipy", "lightgbm", "PIL"]
@@ -42,14 +41,8 @@ def measure(names: list[str]) -> dict[str, Any]:
         }
         for name, one in tried.items()
     ]
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.strip()
     return {
-        "commit": commit,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "command": "python -m benchmarks.analysis --out benchmarks/results/analysis.json",
-        "seeds": list(SEEDS),
+        "about": about("python -m benchmarks.analysis --out benchmarks/results/analysis.json", list(SEEDS)),
         "scripts": rows,
     }
 

@@ -10,10 +10,9 @@ public files are those of docs/manual/performance.md; the table there is made by
 
 import argparse
 import json
-import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,10 @@ from gpuyard.learn.performance.gpu_specs import shipped
 from gpuyard.learn.performance.model import accuracy
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.common.results import about  # noqa: E402
+
 FEW = 11
 """Rows of one family that are shown of an otherwise unseen GPU."""
 FAMILIES = 3
@@ -167,14 +170,8 @@ def main() -> None:
             f"{100 * one['mape']:5.1f} % {100 * one['band_coverage']:4.0f} % ±{one['half_width']:.2f} {one['heads']}",
             flush=True,
         )
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
     data = {
-        "commit": commit.stdout.strip(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": f"benchmarks/bands.py --rows {asked.rows} --seed {asked.seed}",
-        "seeds": [asked.seed],
+        "about": about(f"benchmarks/bands.py --rows {asked.rows} --seed {asked.seed}", [asked.seed]),
         "cases": found,
     }
     if asked.out:

@@ -17,11 +17,9 @@ the same jobs, as a geometric mean over the seeds; below 1 is better in all colu
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from math import log, sqrt
 from pathlib import Path
 from random import Random
@@ -52,6 +50,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.common.openb import read_openb_nodes, read_openb_pods  # noqa: E402
+from benchmarks.common.results import about  # noqa: E402
 from benchmarks.packing import drawn, play  # noqa: E402
 
 CLUSTER = "6x8:A100+6x8:V100+6x8:T4"
@@ -283,12 +282,11 @@ def main() -> None:
     parser.add_argument("--openb-seeds", type=int, default=1)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=ROOT)
     data = {
-        "commit": commit.stdout.strip(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": f"benchmarks/objectives.py --seeds {asked.seeds} --jobs {asked.jobs} --openb-seeds {asked.openb_seeds}",
-        "seeds": list(range(FIRST_SEED, FIRST_SEED + asked.seeds)),
+        "about": about(
+            f"benchmarks/objectives.py --seeds {asked.seeds} --jobs {asked.jobs} --openb-seeds {asked.openb_seeds}",
+            list(range(FIRST_SEED, FIRST_SEED + asked.seeds)),
+        ),
         "workloads": compare(asked.traces, asked.seeds, asked.jobs),
         "openb": openb(asked.traces, asked.openb_seeds),
         "decision_ratios": decision_ratios(),

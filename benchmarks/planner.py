@@ -14,10 +14,8 @@ last strategy for other numbers of seconds, too. `--table` prints the tables of 
 import argparse
 import gzip
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from math import exp, log
 from pathlib import Path
 from time import process_time
@@ -30,6 +28,10 @@ from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
 from gpuyard.plan.planner.strategies import SearchBudget, search, strategy, within
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.common.results import about
 
 
 def problems(asked: argparse.Namespace) -> Iterator[tuple[Problem, float, dict[str, Any]]]:
@@ -81,26 +83,13 @@ def render(data: dict[str, Any]) -> str:
 
 def render_times(data: dict[str, Any]) -> str:
     """Return the table of the last strategy by planning time as Markdown."""
-    name, times = data["strategies"][-1], [*data["times"], data["seconds"]]
+    name, times = data["strategies"][-1], [*data["about"]["settings"]["times"], data["about"]["settings"]["seconds"]]
     lines = [f"| `{name}` | {' | '.join(f'{seconds:g} s' for seconds in times)} |", f"|---|{'---:|' * len(times)}"]
     columns = [[row["by_seconds"][f"{seconds:g}"] for row in data["rows"]] for seconds in times]
     for place, row in enumerate(data["rows"]):
         lines.append(f"| {row['problem']} | {' | '.join(f'{column[place]:.4f}' for column in columns)} |")
     lines.append(f"| *geometric mean* | {' | '.join(f'**{mean(column):.4f}**' for column in columns)} |")
     return "\n".join(lines)
-
-
-def about(asked: argparse.Namespace) -> dict[str, Any]:
-    """Return what makes a result repeatable: the command, the commit and the date."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "command": " ".join(["benchmarks/planner.py", *sys.argv[1:]]),
-        "commit": commit.stdout.strip(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "seconds": asked.seconds,
-        "times": asked.times,
-        "seed": asked.seed,
-    }
 
 
 def mean(ratios: list[float]) -> float:
@@ -180,8 +169,10 @@ def main() -> None:
     means = {name: mean([row[name]["ratio"] for row in rows]) for name in names}
     print("geometric mean".ljust(34), "  ".join(f"{name} {ratio:.4f}" for name, ratio in means.items()))
     if asked.json:
+        command = " ".join(["benchmarks/planner.py", *sys.argv[1:]])
+        made = about(command, [asked.seed], seconds=asked.seconds, times=asked.times, seed=asked.seed)
         asked.json.write_text(
-            json.dumps(about(asked) | {"strategies": names, "means": means, "rows": rows}, indent=1) + "\n"
+            json.dumps({"about": made, "strategies": names, "means": means, "rows": rows}, indent=1) + "\n"
         )
     if asked.picture:
         draw(rows, names, asked.picture)

@@ -76,7 +76,7 @@ WINDOWS = {
 """The windows below the first two have as many nodes as give an offered load of 0.9, in one pool; those of Venus and PAI have
 no users, and run times above 48 h are cut there."""
 
-OTHERS = "philly_nov07,philly_nov21,philly_dec05,venus_july,venus_aug,pai_35,pai_49"
+OTHERS = "philly_dec05,venus_june,venus_july,venus_aug,pai_21,pai_35,pai_49"
 """Windows of `mixes` on which `default` was not made."""
 
 ALL = (

@@ -10,8 +10,7 @@ parallelism, with the model left out and with the GPU left out. No whole engine 
 
 import argparse
 import json
-import subprocess
-from datetime import UTC, datetime
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,10 @@ from gpuyard.learn.performance.serving.operations import KINDS, milliseconds
 from gpuyard.learn.performance.serving.rows import OperationRows, read
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.common.results import about  # noqa: E402
+
 FILES = ("aiconfigurator_gemm.csv.gz", "aiconfigurator_attention_bf16.csv.gz", "vidur_llm_layers_fp16.csv.gz")
 SPECS = shipped()
 
@@ -133,14 +136,8 @@ def main() -> None:
         print(render(json.loads(asked.render.read_text())))
         return
     parts = [one for name in FILES for one in read(asked.profiles / name, SPECS)]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
     data = {
-        "commit": commit.stdout.strip(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": "benchmarks/serving.py",
-        "seeds": [1],
+        "about": about("benchmarks/serving.py", [1]),
         "cases": cases(parts),
     }
     if asked.out:

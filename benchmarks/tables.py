@@ -51,6 +51,13 @@ TABLES = {
     "default_parts": Table("default_parts", "benchmarks.policies:parts_table"),
     "elastic_pools": Table("elastic_pools", "benchmarks.policies:elastic_table"),
     "gpu_models": Table("gpu_models", "benchmarks.heterogeneous:render"),
+    "objectives": Table("objectives", "benchmarks.objectives:render"),
+    "analysis": Table("analysis", "benchmarks.analysis:render"),
+    "bands": Table("bands", "benchmarks.bands:render"),
+    "serving": Table("serving", "benchmarks.serving:render"),
+    "planner": Table("planner", "benchmarks.planner:render"),
+    "planner_times": Table("planner", "benchmarks.planner:render_times"),
+    "plan_energy": Table("plan_energy", "benchmarks.energy:render"),
 }
 
 
