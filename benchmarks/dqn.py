@@ -14,11 +14,9 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
 from math import exp, log
 from multiprocessing import get_context
 from pathlib import Path
-from subprocess import run
 from typing import Any
 
 from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor
@@ -30,6 +28,10 @@ from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.trace import read_trace
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.common.results import about
 
 RULE = "rule"
 PLAIN = (
@@ -158,12 +160,6 @@ def draw(data: Mapping[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=110, metadata={"Software": None})
 
 
-def commit() -> str:
-    """The commit of the working tree, if it is known."""
-    found = run(["git", "rev-parse", "--short", "HEAD"], check=False, capture_output=True, text=True)
-    return found.stdout.strip()
-
-
 def main() -> None:
     """Simulate everything and write the results."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -190,10 +186,9 @@ def main() -> None:
     there = {"": True, "venus": said.venus, "philly": said.philly}
     kinds = [kind for kind in KINDS if there[kind.trace] and any(word in kind.name for word in words)]
     data: dict[str, Any] = {
-        "command": " ".join(["benchmarks/dqn.py", *sys.argv[1:]]),
-        "commit": commit(),
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "first_seed": said.first,
+        "about": about(
+            " ".join(["benchmarks/dqn.py", *sys.argv[1:]]), list(range(said.first, said.first + said.seeds))
+        ),
         "kinds": {},
     }
     with ProcessPoolExecutor(said.workers, mp_context=get_context("spawn")) as pool:

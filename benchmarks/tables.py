@@ -51,6 +51,7 @@ TABLES = {
     "default_parts": Table("default_parts", "benchmarks.policies:parts_table"),
     "elastic_pools": Table("elastic_pools", "benchmarks.policies:elastic_table"),
     "gpu_models": Table("gpu_models", "benchmarks.heterogeneous:render"),
+    "learning": Table("dqn", "benchmarks.dqn:render"),
     "objectives": Table("objectives", "benchmarks.objectives:render"),
     "analysis": Table("analysis", "benchmarks.analysis:render"),
     "bands": Table("bands", "benchmarks.bands:render"),
