@@ -11,7 +11,8 @@ One level counts as `level_seconds` of waiting, and so do ten points of priority
 The task with the smallest sum is first. It may preempt running tasks with a larger sum, the largest first. Within a level
 an earlier task therefore takes GPUs back from later ones, so that large tasks get enough GPUs. A task that would start
 from the beginning is preempted only by one that is more than a level ahead of what the task would be if it were new.
-Choose it unless you have a reason for another one. It gains most where tasks can be suspended or checkpointed.
+A task that declares its speed on each GPU model and cannot be preempted waits for faster GPUs if that saves three tenths of
+its run. Choose it unless you have a reason for another one. It gains most where tasks can be suspended or checkpointed.
 `level_seconds` trades the mean waiting time for the longest: a small value comes close to first come, first served.
 Tried and not used, because it did not help: predicted run times instead of levels, weights by number of GPUs, aging by
 waiting time alone.
