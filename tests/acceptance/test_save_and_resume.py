@@ -27,6 +27,7 @@ def train(state):
 """
 """One step: it notes which step was done."""
 STEPS = 150
+RETENTION_SECONDS = 1
 
 IGNORES_SIGTERM = """
 import signal, sys, time
@@ -52,7 +53,11 @@ def cluster_of(folder: Path, nodes: dict[str, dict[str, Any]], **scheduler: Any)
     """A cluster with these nodes of one GPU, by the settings of their executors."""
     settings = {"scheduler": {"preemption_min_run": 0, "algorithm": "priority", **scheduler}}
     made = Cluster(
-        folder, scheduler={**settings, "storage": {"data_dir": str(folder / "data"), "checkpoint_retention": "1s"}}
+        folder,
+        scheduler={
+            **settings,
+            "storage": {"data_dir": str(folder / "data"), "checkpoint_retention": f"{RETENTION_SECONDS}s"},
+        },
     )
     try:
         made.start_server()
@@ -101,7 +106,8 @@ def _is_removed_after_its_retention(cluster: Cluster, node: str) -> None:
     folders = cluster.folder / f"{node}-checkpoints"
     if not folders.exists():  # the agent is not root
         folders = cluster.folder / node / "checkpoints"
-    assert list(folders.rglob("state.json"))
+    (kept,) = folders.rglob("state.json")
+    until(lambda: time.time() - kept.parent.stat().st_mtime > 2 * RETENTION_SECONDS, what="the end of the retention")
     cluster.stop_agent(node)  # an agent looks for old folders when it starts
     cluster.start_agent(node, 1)
     until(lambda: not list(folders.rglob("state.json")), what="the folder is removed")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import ServerOption, TokenOption, client, json_option
+from gpuyard.cli.input.options import ServerOption, TokenOption, client, finite, json_option
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def analyze(
     trial: Annotated[bool, typer.Option("--trial", help="With --submit: before a script is submitted in parts, run it and its parts here and compare their files.")] = False,
     trial_args: Annotated[str | None, typer.Option("--trial-args", metavar="ARGUMENTS", help="Like --trial, with these arguments of the script in place of its own: small data.")] = None,
     trial_env: Annotated[list[str] | None, typer.Option("--trial-env", metavar="NAME=VALUE", help="Like --trial, with this variable: small data.")] = None,
-    trial_seconds: Annotated[float, typer.Option("--trial-seconds", metavar="SECONDS", min=1, max=86_400, help="The longest that a trial may take.")] = 300,
+    trial_seconds: Annotated[float, typer.Option("--trial-seconds", metavar="SECONDS", callback=finite, min=1, max=86_400, help="The longest that a trial may take.")] = 300,
     python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="Python interpreter that runs the script (default: this one).")] = None,
     as_json: Annotated[bool, json_option("Print everything as one JSON object.")] = False,
     server: ServerOption = None,

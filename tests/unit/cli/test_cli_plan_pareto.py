@@ -20,7 +20,7 @@ def test_a_front_is_shown_written_and_drawn_with_its_plans(
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == len(said["points"]) + 2
     assert shown[-1] == (
-        "Chosen at an idle rate of 30%; weights: makespan 0.65, switches 0.17, balance 0.17, energy 0.00."
+        "Chosen at an idle rate of 30%; weights: makespan 0.78, switches 0.07, balance 0.15, energy 0.00."
     )
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert len(list(plans.iterdir())) == len(said["points"])

@@ -52,7 +52,7 @@ class CheckpointFolders:
     def report(self, held: Collection[int]) -> list[pb.Checkpoint]:
         """Return the next folders of this cluster, in the order of task numbers, without those of tasks that run here."""
         found = sorted(entry for entry in self._all() if entry[0] not in held)
-        begin = bisect_right(found, (*self._reported, ""))
+        begin = bisect_right(found, self._reported, key=lambda entry: entry[:2])
         chosen = found[begin : begin + MOST_REPORTED]
         self._reported = chosen[-1][:2] if begin + len(chosen) < len(found) else (0, 0)
         report = []

@@ -299,7 +299,10 @@ def test_users_without_an_admin_are_valid_if_a_local_user_is_one(tmp_path: Path)
 
 
 def test_every_duration_has_a_minimum() -> None:
-    assert durations_of(ServerSettings) == LEAST_SECONDS.keys() | {"scheduler.preemption_min_run"}
+    assert durations_of(ServerSettings) == LEAST_SECONDS.keys() | {
+        "scheduler.preemption_min_run",
+        "scheduler.reserve_after",
+    }
 
 
 def test_a_relative_data_folder_is_found_whatever_the_process_does_later(

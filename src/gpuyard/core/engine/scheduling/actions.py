@@ -187,7 +187,7 @@ def _is_new(context: Context, task: Task) -> bool:
     if context.at >= from_then_on:
         return False
     line = task.group.line if task.group is not None else None
-    if line is not None and line.reserve_at != from_then_on:
+    if line is not None and not context.at < line.reserve_at <= from_then_on:  # an earlier timer sets the next one
         line.reserve_at = from_then_on
         state.timers.add_line(from_then_on, line.number)
     return True

@@ -252,18 +252,20 @@ def _row(cache: FeatureCache, it: Candidate, view: _View, first: bool, of_all: d
 
 
 def waiting_pays(state: State, first: Candidate, at: float) -> bool:
-    """Whether a task ends much earlier if it waits for faster GPUs than in its placement; this is the rule without an advisor."""
+    """Whether a task ends much earlier if it waits for faster GPUs than in its placement; this is the rule without an advisor.
+
+    Faster GPUs that have room now were not chosen for another reason, such as energy or a limit, so it waits for none.
+    """
     here = seconds_on(first.task, first.speed, at)
     cache, shape = FeatureCache(state, at), first.line.shape
-    done = min(
-        (
-            cache.seconds_until(shape, device_groups) + seconds_on(first.task, speed, at)
-            for speed, device_groups in shape.tiers[: SPEEDS + 1]
-            if speed > first.speed
-        ),
-        default=FAR,
-    )
-    return here - done > RULE_SAVES * max(here, 1.0)
+    soonest = FAR
+    for speed, device_groups in shape.tiers[: SPEEDS + 1]:
+        if speed > first.speed:
+            until = cache.seconds_until(shape, device_groups)
+            if until <= 0.0:
+                return False
+            soonest = min(soonest, until + seconds_on(first.task, speed, at))
+    return here - soonest > RULE_SAVES * max(here, 1.0)
 
 
 def seconds_on(task: Task, speed: float, at: float) -> float:
