@@ -23,6 +23,8 @@ from tests.unit.live.sdk.fake_server import Answering, another_cluster, fake_ser
 from tests.unit.live.sdk.test_connection import free_port
 from tests.unit.live.sdk.test_server_user import another_user_listens
 
+pytestmark = pytest.mark.slow  # left out of `make quick`
+
 
 @pytest.fixture(autouse=True)
 def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 from gpuyard import cli
 from gpuyard.learn.performance.partition import partition
 
+pytestmark = pytest.mark.slow  # left out of `make quick`
+
 Said = pytest.CaptureFixture[str]
 Partition = Callable[..., int]
 MODEL = """

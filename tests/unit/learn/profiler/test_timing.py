@@ -31,6 +31,8 @@ from gpuyard.learn.profiler.zoo import ProfiledModel
 from gpuyard.system.gpu_clocks import Clocks
 from tests.unit.system.test_gpu_clocks import FakeNvml
 
+pytestmark = pytest.mark.slow  # left out of `make quick`
+
 HERE = MeasurementSetup.here("2026-11-16", "cpu")
 
 

@@ -17,6 +17,8 @@ from tests.unit.live.agent.small_disk import mounted
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, name_of, parent_of, until
 from tests.unit.live.agent.test_supervisor_client import folder as folder  # noqa: PLC0414 - a fixture is used by its name
 
+pytestmark = pytest.mark.slow  # left out of `make quick`
+
 KILLS = 20
 
 

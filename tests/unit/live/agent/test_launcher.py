@@ -14,6 +14,8 @@ from gpuyard.live.agent.supervisor.messages import AttemptEnding, Launch, Proces
 from tests.unit.live.agent.hanging_folder import HangingFolder
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, until
 
+pytestmark = pytest.mark.slow  # left out of `make quick`
+
 
 def _name(pid: int) -> str:
     with suppress(OSError):

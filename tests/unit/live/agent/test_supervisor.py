@@ -19,6 +19,8 @@ from gpuyard.live.agent.supervisor.cgroup import base_of
 from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Launch, ProcessPhase
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, until
 
+pytestmark = pytest.mark.slow  # left out of `make quick`
+
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run tasks as another user")
 
 IGNORES_TERM = "trap '' TERM; echo ready; while true; do sleep 0.05; done"

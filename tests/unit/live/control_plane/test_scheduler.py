@@ -45,6 +45,8 @@ from tests.unit.live.control_plane.clusters import (
     until,
 )
 
+pytestmark = pytest.mark.slow  # left out of `make quick`
+
 RETRY_SECONDS = 0.05
 
 
