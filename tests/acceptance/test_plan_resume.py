@@ -39,6 +39,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         runtimes(tmp_path, said),
         "--resume",
         str(tmp_path / "record"),
+        "--seconds",
+        "1",
         "--json",
     ]
 
@@ -53,10 +55,18 @@ def test_a_killed_run_goes_on_and_finished_calls_are_not_run_again(run: list[str
         file.write('{"seconds":1.0,"request":"r0","no')  # the line that was being written
     (tmp_path / "held").unlink()
     before = len((tmp_path / "called").read_text().splitlines())
-    done = subprocess.run([*run, *results], check=False, capture_output=True, text=True, timeout=120)
+    out = ["--out", str(tmp_path / "actual.json")]
+    done = subprocess.run([*run, *results, *out], check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert (figures["calls"], figures["done"], figures["done_before"], figures["failed"]) == (6, 6, 3, [])
+    actual = {
+        (task["request"], task["node"]): task for task in json.loads((tmp_path / "actual.json").read_text())["tasks"]
+    }
+    assert len(actual) == 6, "what the first run did is in the record"
+    before_s = max(actual[f"r{n}", "a"]["end"] for n in range(3))
+    assert before_s <= figures["resumed_at_s"] <= min(actual[f"r{n}", "b"]["start"] for n in range(3))
+    assert figures["makespan_s"] == max(task["end"] for task in actual.values()) > figures["resumed_at_s"]
     assert sorted((tmp_path / "called").read_text().splitlines()[before:]) == ["r0/b", "r1/b", "r2/b"]
     answers = [json.loads(line)["result"] for line in (tmp_path / "results").read_text().splitlines()]
     assert sorted(answers) == [["two", f"r{n}", ["one", f"r{n}"]] for n in range(3)]

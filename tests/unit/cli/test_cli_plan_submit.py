@@ -30,7 +30,7 @@ def files(tmp_path: Path) -> list[str]:
     """Two requests, each a call of A and then one of B on two GPUs; and a plan that does both of A first."""
     asked = instance(*WORKFLOW, requests=2)
     (tmp_path / "work.json").write_bytes(msgspec.json.encode(asked))
-    (tmp_path / "plan.json").write_bytes(write_plan(problem_of(asked), PLAN, "by hand", 0.0))
+    (tmp_path / "plan.json").write_bytes(write_plan(problem_of(asked), PLAN, "by hand"))
     return [str(tmp_path / "work.json"), "--plan", str(tmp_path / "plan.json")]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.input.options import json_option
-from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, Preload, can_be_written, open_problem
 from gpuyard.cli.plan.first_use import choose_code
 from gpuyard.cli.plan.pictures import Gantt, check_gantt_format, draw_gantt
 from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
@@ -26,6 +26,7 @@ def compare(
     rounds: RoundsOption = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
+    preload: Preload = None,
     gantt: Gantt = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
@@ -44,7 +45,7 @@ def compare(
     if gantt is not None:
         check_gantt_format(gantt)
     can_be_written(gantt, beside=[file])
-    problem = open_problem(file, gpus, multi_model)
+    problem = open_problem(file, gpus, multi_model, preload)
     choose_code(problem, rounds)
     for name in names or STRATEGIES:
         with suppress(WrongInput):
@@ -81,7 +82,8 @@ def _print(problem: "Problem", made: "dict[str, Solution]", bound: float, *, as_
             }
         )
         return
-    names = ("STRATEGY", "MAKESPAN", "GAP", "SWITCHES", "SWITCHING", "USED", "SPREAD", "PLANNED IN")
+    hidden = ("HIDDEN",) if problem.preload else ()
+    names = ("STRATEGY", "MAKESPAN", "GAP", "SWITCHES", "SWITCHING", *hidden, "USED", "SPREAD", "PLANNED IN")
     rows = [
         (
             name,
@@ -89,6 +91,7 @@ def _print(problem: "Problem", made: "dict[str, Solution]", bound: float, *, as_
             f"{one.gap:.1%}",
             f"{one.measures.switches:,}",
             f"{one.measures.switch_time_s:,.0f}",
+            *(f"{one.measures.hidden_switch_s or 0.0:,.0f}" for _ in hidden),
             f"{one.measures.utilization_mean:.1%}",
             f"{one.measures.utilization_spread:.1%}",
             f"{one.planning_s:.2f} s",
@@ -97,4 +100,7 @@ def _print(problem: "Problem", made: "dict[str, Solution]", bound: float, *, as_
     ]
     print_table(names, rows, right=names[1:])
     print(f"{len(problem.calls):,} calls on {len(problem.gpus):,} GPUs; lower bound of the makespan: {bound:,.2f} s.")
-    print("Seconds; SWITCHING is GPU-seconds of loading and unloading, SPREAD the busiest GPU minus the idlest.")
+    beside = ", HIDDEN those beside calls" if hidden else ""
+    print(
+        f"Seconds; SWITCHING is GPU-seconds of loading and unloading{beside}, SPREAD the busiest GPU minus the idlest."
+    )

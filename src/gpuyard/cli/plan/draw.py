@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.plan.files import File, Gpus, MultiModel, can_be_written, open_problem
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, Preload, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import check_gantt_format, draw_gantt
 
 
@@ -15,12 +15,13 @@ def draw(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file: .html, .png or .svg.")],
     gpus: Gpus = None,
     multi_model: MultiModel = None,
+    preload: Preload = None,
 ) -> None:  # fmt: skip
     """Draw plans as timelines below each other: which model runs on which GPU, and when."""
     from gpuyard.plan.planner import read_plan
 
     check_gantt_format(out)
     can_be_written(out, beside=[file, *plans])
-    problem = open_problem(file, gpus, multi_model)
+    problem = open_problem(file, gpus, multi_model, preload)
     draw_gantt(out, problem, [(plan.name, read_plan(plan, problem, or_actual=True).plan) for plan in plans])
     print(f"{out} shows {' and '.join(plan.name for plan in plans)}.")

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.error_location import shortened
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner.problem import Problem
@@ -31,23 +33,54 @@ MultiModel = Annotated[
 ]
 
 
+Preload = Annotated[
+    bool | None,
+    typer.Option(
+        "--preload/--no-preload",
+        help="Load the next model of a GPU while it runs calls, if its memory holds both (default: from the file).",
+    ),
+]
+
+
+MOST_PREDICTED = 8
+"""The most predicted times that are printed."""
+
+
 class WrongFile(WrongInput):
     """The file cannot be used."""
 
 
-def open_problem(path: Path, gpus: int | None = None, multi_model: bool | None = None) -> "Problem":
+def open_problem(
+    path: Path, gpus: int | None = None, multi_model: bool | None = None, preload: bool | None = None
+) -> "Problem":
     """Read the problem of a file and apply the options."""
     from gpuyard.plan.planner import read
 
-    return read(path, gpus=gpus, multi_model=multi_model, predict=_predicted_seconds)
+    predicted: dict[str, float] = {}
+    problem = read(
+        path, gpus=gpus, multi_model=multi_model, preload=preload, predict=partial(_predicted_seconds, predicted)
+    )
+    for sentence in list(predicted)[:MOST_PREDICTED]:
+        typer.echo(sentence, err=True)
+    if len(predicted) > MOST_PREDICTED:
+        typer.echo(f"{len(predicted) - MOST_PREDICTED:,} more times are predicted.", err=True)
+    return problem
 
 
-def _predicted_seconds(work: "Mapping[str, Any]", gpu: str) -> float:
-    """Return the predicted seconds of all steps of a work on a GPU."""
-    from gpuyard.learn.performance.api import predict
+def _predicted_seconds(said: dict[str, float], work: "Mapping[str, Any]", gpu: str) -> float:
+    """Return the predicted seconds of all steps of a work on a GPU, and note in a sentence what they are from."""
+    from gpuyard.learn.performance.api import describe_workload, predict
 
-    (found,) = predict(work, gpu)
-    return found.seconds
+    described = describe_workload(work)
+    (found,) = predict(described, gpu)
+    spec, a_millisecond = described.spec, found.seconds / found.step_ms
+    mode = "training" if spec.mode == "train" else "inference"
+    sentence = (
+        f"exec_time predicted: {found.seconds:.4g} s ({found.step_low_ms * a_millisecond:.3g} to "
+        f"{found.step_high_ms * a_millisecond:.3g} s) on {found.gpu} for {spec.steps:,} x {shortened(spec.model)}, "
+        f"{mode}, batch {spec.batch}, size {spec.size}, {spec.precision}; from {found.from_}."
+    )
+    return said.setdefault(sentence, found.seconds)
 
 
 def can_be_written(*paths: Path | None, beside: Sequence[Path | None]) -> None:

@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import finite, json_option
+from gpuyard.cli.input.options import ServerOption, TokenOption, json_option
 from gpuyard.cli.plan.files import (
     File,
     Gpus,
     MultiModel,
     PlanSeedOption,
+    Preload,
     WrongFile,
     can_be_written,
     open_problem,
     write,
 )
 from gpuyard.cli.plan.first_use import choose_code
+from gpuyard.cli.plan.idle_rate import GivenIdleRate, IdleRateOption, given_idle_rate
 from gpuyard.cli.plan.pictures import saved
 from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
 
@@ -34,11 +36,15 @@ def pareto(
     rounds: RoundsOption = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
-    idle_rate: Annotated[float | None, typer.Option("--idle-rate", metavar="RATE", callback=finite, min=0.0, max=1.0, help="Idle rate of the GPUs, 0 to 1; determines the weights (default: that of the shortest plan).")] = None,
+    preload: Preload = None,
+    idle_rate: IdleRateOption = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the Pareto front to this file as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw the Pareto front: .png or .svg.")] = None,
     plans: Annotated[Path | None, typer.Option("--plans", metavar="FOLDER", help="Write every plan of the front to this folder; plans of an earlier front are replaced.")] = None,
+    every: Annotated[bool, typer.Option("-a", "--all", help="Show all plans of the front, not only the notable ones.")] = False,
     as_json: Annotated[bool, json_option("Print the Pareto front as one JSON object.")] = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:  # fmt: skip
     """Plan for makespan, balance, switches and energy at the same time, and show the trade-offs."""
     from gpuyard.plan.planner.api import budget_of, check_search
@@ -51,7 +57,8 @@ def pareto(
     if plans is not None:
         _can_be_a_folder(plans)
     can_be_written(out, picture, beside=[file])
-    problem = open_problem(file, gpus, multi_model)
+    problem = open_problem(file, gpus, multi_model, preload)
+    idle = given_idle_rate(idle_rate, server, token)
     choose_code(problem, rounds)
     from gpuyard.plan.planner.front import front_figure, write_front
     from gpuyard.plan.planner.strategies.pareto import pareto_front
@@ -60,21 +67,20 @@ def pareto(
     began = perf_counter()
     with watched(NAME, lower_bound(problem).seconds) as watch:
         budget = budget_of(seconds, rounds, seed, lambda: perf_counter() - began, watch)
-        front = pareto_front(problem, budget, idle_rate)
+        front = pareto_front(problem, budget, idle.rate)
     planning_s = perf_counter() - began
-    text = write_front(problem, front, NAME, planning_s)
     if out is not None:
-        write(out, text)
+        write(out, write_front(problem, front, NAME, idle.source))
     if picture is not None:
         write(picture, saved(front_figure(problem, front, lower_bound(problem).seconds), picture))
     if plans is not None:
         _clear(plans)
         for place, point in enumerate(front.points):
-            write(plans / f"front-{place:02}.json", write_plan(problem, point.plan, NAME, planning_s))
+            write(plans / f"front-{place:02}.json", write_plan(problem, point.plan, NAME))
     if as_json:
-        typer.echo(text.decode())
+        typer.echo(write_front(problem, front, NAME, idle.source, planning_s).decode())
     else:
-        _table(front)
+        _table(front, idle, every)
 
 
 def _can_be_a_folder(path: Path) -> None:
@@ -92,12 +98,19 @@ def _clear(folder: Path) -> None:
             file.unlink()
 
 
-def _table(front: "Front") -> None:
+def _table(front: "Front", idle: GivenIdleRate, every: bool) -> None:
+    """Print the best plan of each objective, the knee and the chosen plan; with `every`, all of them."""
     from gpuyard.cli.output.printing import print_table
 
+    notable = front.notable()
     energy = front.points[0].energy_kwh is not None
     print_table(
-        ("CHOSEN", "PLAN", *(names := ("MAKESPAN", "SPREAD", "SWITCHES", *(("ENERGY (kWh)",) if energy else ())))),
+        (
+            "CHOSEN",
+            "PLAN",
+            *(names := ("MAKESPAN", "SPREAD", "SWITCHES", *(("ENERGY (kWh)",) if energy else ()))),
+            "WHICH",
+        ),
         [
             (
                 "*" if place == front.chosen else " ",
@@ -106,13 +119,17 @@ def _table(front: "Front") -> None:
                 f"{point.measures.utilization_spread:.1%}",
                 str(point.measures.switches),
                 *((f"{point.energy_kwh:.4f}",) if energy else ()),
+                ", ".join(notable.get(place, [])) or None,
             )
             for place, point in enumerate(front.points)
+            if every or place in notable
         ],
         right=names,
     )
+    if left := 0 if every else len(front.points) - len(notable):
+        print(f"{left:,} more plans are on the front; --all shows them.")
     w = front.weights
     print(
-        f"Chosen at an idle rate of {front.idle_rate:.0%}; weights: makespan {w.makespan:.2f}, "
+        f"Chosen at an idle rate of {front.idle_rate:.0%} ({idle.source}); weights: makespan {w.makespan:.2f}, "
         f"switches {w.switches:.2f}, balance {w.balance:.2f}, energy {w.energy:.2f}."
     )

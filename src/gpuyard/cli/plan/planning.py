@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from gpuyard.cli.input.options import finite
+from gpuyard.cli.plan.first_use import marker
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner.api import Watch
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 SOON_S = 2.0
 """Seconds after which a message explains the delay."""
 GETTING_READY = "gpuyard: compiling the planner; on the first run on a machine this takes up to a minute …"
+LOADING = "gpuyard: loading the planner …"
 
 SecondsOption = Annotated[
     float, typer.Option("--seconds", metavar="S", callback=finite, help="Time limit of the search.")
@@ -46,15 +48,15 @@ def watched(name: str, lower_bound_s: float) -> "Iterator[Watch]":
 
 def ready(strategy: str, problem: "Problem") -> None:
     """Load and compile what the strategy needs for such a problem; print a message if that takes long."""
-    from gpuyard.plan.planner.api import prepare
+    from gpuyard.plan.planner.api import prepare_for
     from gpuyard.plan.planner.strategies import can_plan
 
     can_plan(strategy, problem)
-    word = Timer(SOON_S, lambda: print(GETTING_READY, file=sys.stderr))
+    word = Timer(SOON_S, lambda: print(LOADING if marker().exists() else GETTING_READY, file=sys.stderr))
     word.daemon = True
     word.start()
     try:
-        prepare(strategy)
+        prepare_for(strategy, problem)
     finally:
         word.cancel()
 

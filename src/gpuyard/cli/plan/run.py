@@ -1,6 +1,5 @@
 """`gpuyard plan run`: execute a plan with workers that hold models, and report the result."""
 
-import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,17 +9,29 @@ import typer
 
 from gpuyard.cli.input.options import ServerOption, TokenOption, finite, json_option
 from gpuyard.cli.output.progress import WaitProgress as TaskProgress
-from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem, write
+from gpuyard.cli.plan.borrowing import (
+    BorrowOption,
+    HoldClassOption,
+    HoldPriorityOption,
+    LeaveFreeOption,
+    ListenOption,
+    WorkerPythonOption,
+    borrow_options,
+    borrowing,
+)
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, Preload, can_be_written, open_problem, write
+from gpuyard.cli.plan.first_use import choose_code
+from gpuyard.cli.plan.idle_rate import IdleRateOption, given_idle_rate
 from gpuyard.cli.plan.interrupts import InterruptGuard
 from gpuyard.cli.plan.outcome import Results, RunProgress, complain, figures_for_people
-from gpuyard.cli.plan.planning import ready
+from gpuyard.cli.plan.planning import ready, watched
+from gpuyard.core.domain.values import TaskClass
+from gpuyard.plan.planner.default_strategy import DEFAULT_STRATEGY
 from gpuyard.plan.workers import On
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner.plan import Plan
     from gpuyard.plan.planner.problem import Problem
-    from gpuyard.plan.workers.leases import ClusterGpus
-    from gpuyard.plan.workers.running import Borrowing
 
 INTERRUPTED = 130
 
@@ -31,29 +42,50 @@ def run(
     runtimes: Annotated[Path | None, typer.Option("--runtimes", metavar="FILE", help="How to run each model and the inputs of the requests (default: sleep for the planned time).")] = None,
     on: Annotated[On, typer.Option("--on", help="Run workers as processes of this machine or as actors of a Ray cluster.")] = On.LOCAL,
     ray_address: Annotated[str, typer.Option("--ray-address", metavar="ADDRESS", help="With --on ray: address of the cluster.")] = "auto",
-    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="Strategy for planning and replanning; see the manual.")] = "heft_affinity",
+    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="Strategy of the first planning, without --plan; see the manual.")] = DEFAULT_STRATEGY,
     seconds: Annotated[float, typer.Option("--seconds", metavar="S", callback=finite, help="Time limit of the first planning, without --plan.")] = 10.0,
     seed: PlanSeedOption = 0,
+    idle_rate: IdleRateOption = None,
     retries: Annotated[int, typer.Option("--retries", metavar="N", help="Number of retries of a failed call.")] = 2,
     speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", callback=finite, help="Divide all sleeps by this number; for virtual runtimes only.")] = 1.0,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="FILE", help="Record calls in this file as they end; calls that it already contains are not run again.")] = None,
     times: Annotated[Path | None, typer.Option("--times", metavar="FILE", help="Plan with the call and load times that an earlier run recorded with --resume.")] = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
+    preload: Preload = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the executed plan to this file.")] = None,
     results: Annotated[Path | None, typer.Option("--results", metavar="FILE", help="Write the results of last nodes to this file, one JSON object per line.")] = None,
-    cluster: Annotated[bool | None, typer.Option("--borrow/--no-borrow", help="Borrow GPUs from the cluster and return them on request (default: if GPUYARD_SERVER is set).")] = None,
+    cluster: BorrowOption = None,
+    leave_free: LeaveFreeOption = None,
+    task_class: HoldClassOption = TaskClass.BATCH,
+    priority: HoldPriorityOption = None,
+    listen: ListenOption = None,
+    worker_python: WorkerPythonOption = None,
     server: ServerOption = None,
     token: TokenOption = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Execute a plan: workers load, call and unload models. Exit code 1 if a call failed."""
     from gpuyard.cli.output.printing import print_json, print_pairs
-    from gpuyard.plan.planner.api import valid_plan
+    from gpuyard.plan.planner.api import check_idle_rate, valid_plan
+    from gpuyard.plan.planner.strategies import check_name
+
+    check_name(strategy)  # report an unknown strategy before reading files
+    problem = open_problem(file, gpus, multi_model, preload)
+    idle = given_idle_rate(idle_rate, server, token)
+    check_idle_rate(strategy, idle.rate)
+    choose_code(problem, None)
     from gpuyard.plan.workers.run_record import read_record, with_measured_times
     from gpuyard.plan.workers.running import RunWatch, run_plan, runtimes_of
 
-    problem = open_problem(file, gpus, multi_model)
+    borrow = borrowing(
+        on,
+        cluster,
+        server,
+        token,
+        lambda: borrow_options(leave_free, task_class, priority, listen, worker_python),
+        _warn,
+    )
     how = runtimes_of(problem, runtimes, here=on is On.LOCAL)
     can_be_written(out, results, resume, beside=[file, plan, runtimes, times])
     if times is not None:
@@ -82,10 +114,11 @@ def run(
             strategy=strategy,
             seconds=seconds,
             seed=seed,
+            idle_rate=idle.rate,
             retries=retries,
             speed_up=speed_up,
             resume=resume,
-            borrow=_borrowing(on, cluster, server, token),
+            borrow=borrow,
             watch=RunWatch(
                 ready,
                 planned,
@@ -95,9 +128,12 @@ def run(
                 kept.keep,
                 _warn,
                 lambda: interrupts.asked,
+                watched,
             ),
         )
     figures = done.figures()
+    if idle.rate is not None:
+        figures |= {"idle_rate": idle.rate, "idle_rate_from": idle.source}
     written = out if done.followed.executor.runs or not done.ended_early else None
     if written is not None:
         write(written, done.actual())
@@ -115,19 +151,3 @@ def run(
 
 def _warn(sentence: str) -> None:
     print(f"gpuyard: {sentence}", file=sys.stderr)
-
-
-def _borrowing(on: On, cluster: bool | None, server: str | None, token: str | None) -> "Borrowing | None":
-    """Return how GPUs of a cluster are borrowed, if requested or if GPUYARD_SERVER is set."""
-    if cluster is None:
-        cluster = on is On.LOCAL and (server is not None or bool(os.environ.get("GPUYARD_SERVER")))
-    if not cluster:
-        return None
-
-    def borrow(problem: "Problem", speed_up: float) -> "ClusterGpus":
-        from gpuyard.cli.input.options import client
-        from gpuyard.plan.workers.leases import ClusterGpus
-
-        return ClusterGpus(client(server, token), problem.name, len(problem.gpus), speed_up)
-
-    return borrow

@@ -33,7 +33,8 @@ def own(execution: ExecutionState, gpu: int) -> int | None:
         return urgent
     head = queue[0]
     group = execution.work.group(execution.work.model[head], execution.home[head])
-    if execution.is_ready(head) and all(execution.gpus[other].idle for other in group):
+    free = all(execution.gpus[other].idle for other in group)
+    if execution.is_ready(head) and free and execution.can_begin_at(head) <= execution.now:
         return head
     room = execution.can_begin_at(head) - execution.now
     for call in queue[1:LOOKED_AT]:
@@ -119,6 +120,8 @@ def _offer(execution: ExecutionState, model: int, gpu: int, *, at_any_price: boo
     for first in range(max(0, gpu - work.width[model] + 1), gpu + 1):
         group = work.group(model, first)
         if not execution.allowed(model, first) or not all(execution.gpus[other].idle for other in group):
+            continue
+        if not execution.has_loaded(model, first) and any(execution.gpus[other].copying for other in group):
             continue
         ready_s = execution.now + execution.switch_s(model, first)
         if best is None or ready_s < best.ready_s:

@@ -14,6 +14,9 @@ from gpuyard.plan.executor.estimates import Estimates
 from gpuyard.plan.executor.work import Work
 
 NOWHERE = -1
+TOLERANCE_GB = 1e-9
+FAR = 512
+"""The number of calls of a queue that are considered to find the next model."""
 DEPTH = 12
 """The recursion depth when estimating when a call will be ready."""
 
@@ -47,6 +50,10 @@ class Operation:
     ends_s: float
     """The expected end."""
     call: int = NOWHERE
+    beside: bool = False
+    """The GPUs may run calls meanwhile: a load or an unload by their copy engines."""
+    busy_s: float = 0.0
+    """The GPU-seconds that the group had run calls when this began."""
 
 
 @dataclass(slots=True)
@@ -59,7 +66,11 @@ class GpuState:
     holds: dict[int, int] = field(default_factory=dict)
     """The models on this GPU and the first GPU of the group that holds each; the least recently used model first."""
     doing: Operation | None = None
+    copying: Operation | None = None
+    """A load or an unload beside calls."""
     queue: list[int] = field(default_factory=list)
+    busy_s: float = 0.0
+    """How long it has run calls that are over."""
 
     @property
     def usable(self) -> bool:
@@ -157,6 +168,10 @@ class ExecutionState:
         """Return when a queued call is expected to be ready with all its GPUs free."""
         at = self.ready_at(call)
         model = self.work.model[call]
+        if self.work.preloads:
+            copying = self.gpus[self.home[call]].copying
+            if copying is not None and copying.kind is OpKind.LOAD and copying.model == model:
+                at = max(at, copying.ends_s)
         for gpu in self.work.group(model, self.home[call]) if self.work.width[model] > 1 else ():
             state = self.gpus[gpu]
             if state.doing is not None:
@@ -169,10 +184,33 @@ class ExecutionState:
         """Return the expected duration of a call on a group."""
         return self.estimates.seconds(call) / self.work.pace(self.work.model[call], first)
 
-    def does(self, gpu: int, operation: Operation | None) -> None:
-        """Record that an operation starts on a GPU; None: the GPU is free again."""
-        self.gpus[gpu].doing = operation
-        self._queued_s.pop(gpu, None)
+    def begins(self, operation: Operation) -> None:
+        """Record that an operation starts on its GPUs."""
+        for gpu in operation.gpus:
+            state = self.gpus[gpu]
+            operation.busy_s += self.busy_s(gpu)
+            if operation.beside:
+                state.copying = operation
+            else:
+                state.doing = operation
+            self._queued_s.pop(gpu, None)
+
+    def ends(self, operation: Operation) -> None:
+        """Record that an operation is over."""
+        for gpu in operation.gpus:
+            state = self.gpus[gpu]
+            if operation.beside:
+                state.copying = None
+            else:
+                state.busy_s = self.busy_s(gpu)
+                state.doing = None
+            self._queued_s.pop(gpu, None)
+
+    def busy_s(self, gpu: int) -> float:
+        """Return how long a GPU has run calls so far."""
+        state = self.gpus[gpu]
+        runs = state.doing is not None and state.doing.kind is OpKind.CALL
+        return state.busy_s + (self.now - state.doing.began_s if runs and state.doing is not None else 0.0)
 
     def free_at(self, gpu: int) -> float:
         """Return when the current operation of a GPU is expected to end."""
@@ -198,14 +236,27 @@ class ExecutionState:
     def _length(self, gpu: int) -> float:
         state, work = self.gpus[gpu], self.work
         last = self.will_hold(gpu)
-        total = 0.0
+        total = session = 0.0
         for call in state.queue:
             model = work.model[call]
             if model != last and not (work.multi_model and model in state.holds):
-                total += work.load_s[model] + (work.unload_s[last] if last != NOWHERE else 0.0)
+                if self._fit_side_by_side(gpu, last, model):
+                    total += max(0.0, work.load_s[model] - session) if model not in state.holds else 0.0
+                else:
+                    total += work.load_s[model] + (work.unload_s[last] if last != NOWHERE else 0.0)
+                session = 0.0
             last = model
-            total += self.seconds(call, self.home[call])
+            seconds = self.seconds(call, self.home[call])
+            total += seconds
+            session += seconds
         return total
+
+    def _fit_side_by_side(self, gpu: int, one: int, other: int) -> bool:
+        """Whether a model may be loaded here while calls of another one run."""
+        work = self.work
+        if not work.preloads or not work.preloads[other] or one == NOWHERE:
+            return False
+        return work.memory_gb[one] + work.memory_gb[other] <= work.gpu_memory_gb[gpu] + TOLERANCE_GB
 
     # --- models -------------------------------------------------------------------------------------------------------
 
@@ -216,10 +267,32 @@ class ExecutionState:
             return model if holds[model] != first else None
         if not holds:
             return None
-        room = self.work.gpu_memory_gb[gpu] - sum(self.work.memory_gb[held] for held in holds)
-        if self.work.multi_model and room >= self.work.memory_gb[model]:
+        if self.may_hold_more(gpu, model) and self.room_gb(gpu) >= self.work.memory_gb[model] - TOLERANCE_GB:
             return None
         return next(iter(holds))
+
+    def may_hold_more(self, gpu: int, model: int) -> bool:
+        """Whether a GPU may hold a model beside those that it holds: any number, or a current and a next one."""
+        work = self.work
+        return work.multi_model or (bool(work.preloads) and work.preloads[model] and len(self.gpus[gpu].holds) < 2)
+
+    def room_gb(self, gpu: int) -> float:
+        """Return the free memory of a GPU. A model that is being loaded or unloaded takes its memory until the end."""
+        state, work = self.gpus[gpu], self.work
+        used = sum(work.memory_gb[held] for held in state.holds)
+        if state.copying is not None:
+            used += work.memory_gb[state.copying.model]
+        return work.gpu_memory_gb[gpu] - used
+
+    def current_model(self, gpu: int) -> int:
+        """Return the model of the running call, otherwise the one used or loaded last; `NOWHERE` for none."""
+        state = self.gpus[gpu]
+        return next(reversed(state.holds), NOWHERE) if state.doing is None else state.doing.model
+
+    def next_model_call(self, gpu: int, current: int) -> int | None:
+        """Return the first call of a queue that needs another model than the current one, or None."""
+        model = self.work.model
+        return next((call for call in self.gpus[gpu].queue[:FAR] if model[call] != current), None)
 
     def switch_s(self, model: int, first: int) -> float:
         """Return the seconds until a free group holds a model."""

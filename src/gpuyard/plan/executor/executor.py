@@ -2,7 +2,8 @@
 
 It follows the assignment and the order of a plan, not its times: a call starts when it is ready, its turn has come and
 its GPUs hold its model. A GPU whose next call needs another model unloads and loads at once, so that loading overlaps
-with the wait of the call. `choosing` decides which calls idle GPUs take from others.
+with the wait of the call. A model that may be loaded beside calls (`Work.preloads`) is loaded while its GPUs still run
+those of another one, as soon as it is the next one in their queues and fits. `choosing` decides which calls idle GPUs take from others.
 
 The remaining work is planned again when GPUs leave or return, and when calls deviate from their planned durations. The
 driver of the executor does that (`Replan`, `Replanned`); the old plan is followed in the meantime.
@@ -16,7 +17,15 @@ from math import inf
 from typing import Final
 
 from gpuyard.plan.executor.choosing import own, steal
-from gpuyard.plan.executor.execution_state import NOWHERE, CallStatus, ExecutionState, GpuState, Operation, OpKind
+from gpuyard.plan.executor.execution_state import (
+    NOWHERE,
+    TOLERANCE_GB,
+    CallStatus,
+    ExecutionState,
+    GpuState,
+    Operation,
+    OpKind,
+)
 from gpuyard.plan.executor.messages import (
     Back,
     Call,
@@ -69,6 +78,16 @@ class Run:
     end_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class LoadRun:
+    """A completed load: of which model, where and when."""
+
+    model: int
+    gpu: int
+    start_s: float
+    end_s: float
+
+
 @dataclass(slots=True)
 class ExecutionCounts:
     """Counters of an execution."""
@@ -77,6 +96,8 @@ class ExecutionCounts:
     """Loads onto a GPU that held another model before."""
     switch_time_s: float = 0.0
     """GPU-seconds spent loading and unloading."""
+    hidden_switch_s: float = 0.0
+    """Those of them in which the GPU ran calls."""
     stolen: int = 0
     replanned: int = 0
     retries: int = 0
@@ -105,6 +126,7 @@ class Executor:
         self.execution = ExecutionState(work)
         self.counts = ExecutionCounts()
         self.runs: list[Run] = []
+        self.loads: list[LoadRun] = []
         self.restored: set[int] = set()
         """Calls that an earlier run has done."""
         self.given_up: dict[int, str] = {}
@@ -225,7 +247,10 @@ class Executor:
         if operation is None:
             self.counts.ignored += 1
             return
+        hidden_s = sum(self.execution.busy_s(gpu) for gpu in operation.gpus) - operation.busy_s
         self._free(operation)
+        if operation.kind is not OpKind.CALL:
+            self.counts.hidden_switch_s += hidden_s
         states = [self.execution.gpus[gpu] for gpu in operation.gpus]
         match operation.kind:
             case OpKind.LOAD:
@@ -233,6 +258,7 @@ class Executor:
                     state.holds[operation.model] = operation.gpus[0]
                     self._last_held[gpu] = operation.model
                 self._charge(operation)
+                self.loads.append(LoadRun(operation.model, operation.gpus[0], operation.began_s, self.execution.now))
             case OpKind.UNLOAD:
                 for state in states:
                     state.holds.pop(operation.model, None)
@@ -242,9 +268,7 @@ class Executor:
                     # Move the model to the end of `holds`: it is the most recently used one.
                     state.holds[operation.model] = state.holds.pop(operation.model)
                 self._ended(operation, event)
-        for gpu in operation.gpus:
-            if self.execution.gpus[gpu].leaves_s < inf:
-                self._give_back(gpu)
+        self._give_back_reclaimed(operation)
 
     def _ended(self, operation: Operation, event: Done) -> None:
         call, first = operation.call, operation.gpus[0]
@@ -299,9 +323,7 @@ class Executor:
                     self._wait_again(call)
                     if self.execution.allowed(model, first):
                         self.execution.enqueue(call, first, at_head=True)
-        for gpu in operation.gpus:
-            if self.execution.gpus[gpu].leaves_s < inf:
-                self._give_back(gpu)
+        self._give_back_reclaimed(operation)
 
     def _load_failed(self, model: int, first: int) -> None:
         count = self._load_failures[model, first] = self._load_failures.get((model, first), 0) + 1
@@ -381,6 +403,8 @@ class Executor:
             self._restless.remove(gpu)
             if self.execution.gpus[gpu].idle:
                 self._look(gpu)
+            if self._work.preloads:
+                self._look_ahead(gpu)
         if not self._operations and self.execution.unassigned:
             self._take_unassigned()
         if self._wants_plan and not self._plan_pending and self.rules.replans and not self.is_over:
@@ -447,14 +471,67 @@ class Executor:
             self._call(call, first)
             return
         # Only GPUs whose next call is this one may unload for it: others still need what they hold.
-        here = [gpu for gpu in group if execution.gpus[gpu].idle and execution.gpus[gpu].queue[0] == call]
+        states = execution.gpus
+        here = [gpu for gpu in group if states[gpu].idle and not states[gpu].copying and states[gpu].queue[0] == call]
         crowded = [gpu for gpu in here if self._make_room(gpu, model, first)]
         if crowded or len(here) < len(group):
             return
         if not execution.has_loaded(model, first):
-            for gpu in group:
-                self.counts.switches += self._last_held[gpu] not in {NOWHERE, model}
-            self._begin(OpKind.LOAD, model, group, work.load_s[model])
+            holds_others = any(execution.gpus[gpu].holds for gpu in group)
+            self._load(model, group, beside=bool(work.preloads) and work.preloads[model] and holds_others)
+
+    def _load(self, model: int, group: range, *, beside: bool) -> None:
+        for gpu in group:
+            self.counts.switches += self._last_held[gpu] not in {NOWHERE, model}
+        self._begin(OpKind.LOAD, model, group, self._work.load_s[model], beside=beside)
+
+    def _look_ahead(self, gpu: int) -> None:
+        """Load the next model of a GPU beside its calls, if there is room; make room if its old model is still there."""
+        execution, work = self.execution, self._work
+        call = self._next_call(gpu)
+        if call is None:
+            return
+        model, first = work.model[call], execution.home[call]
+        group = work.group(model, first)
+        if not work.preloads[model] or execution.has_loaded(model, first):
+            return
+        states = [execution.gpus[one] for one in group]
+        if any(state.copying is not None or not state.usable or model in state.holds for state in states):
+            return
+        if any(state.doing is not None and state.doing.kind is not OpKind.CALL for state in states):
+            return
+        if any(self._next_call(one) != call for one in group):
+            return
+        crowded = [
+            one
+            for one in group
+            if not execution.may_hold_more(one, model) or execution.room_gb(one) < work.memory_gb[model] - TOLERANCE_GB
+        ]
+        if not crowded:
+            self._load(model, group, beside=True)
+            return
+        for one in crowded:
+            self._unload_old(one)
+
+    def _next_call(self, gpu: int) -> int | None:
+        """Return the next call of a GPU that needs another model than the current one; None if there is none."""
+        return self.execution.next_model_call(gpu, self.execution.current_model(gpu))
+
+    def _unload_old(self, gpu: int) -> None:
+        """Unload a model that neither the running call nor the next one of another model needs, beside the calls."""
+        execution, work = self.execution, self._work
+        for model, first in list(execution.gpus[gpu].holds.items()):
+            group = work.group(model, first)
+            if work.preloads[model] and all(self._can_drop(one, model) for one in group):
+                self._begin(OpKind.UNLOAD, model, group, work.unload_s[model], beside=True)
+                return
+
+    def _can_drop(self, gpu: int, model: int) -> bool:
+        state = self.execution.gpus[gpu]
+        call = self._next_call(gpu)
+        needed = {self.execution.current_model(gpu), NOWHERE if call is None else self._work.model[call]}
+        loads = state.doing is not None and state.doing.kind is not OpKind.CALL
+        return state.copying is None and not loads and state.usable and model not in needed
 
     def _make_room(self, gpu: int, model: int, first: int) -> bool:
         """Unload a model that is in the way of this one, if any; return whether one was."""
@@ -464,7 +541,7 @@ class Executor:
             return False
         if execution.gpus[gpu].idle:  # a neighbor may have freed it just now
             group = self._work.group(dropped, execution.gpus[gpu].holds[dropped])
-            if all(execution.gpus[other].doing is None for other in group):
+            if all(execution.gpus[other].doing is None and execution.gpus[other].copying is None for other in group):
                 self._begin(OpKind.UNLOAD, dropped, group, self._work.unload_s[dropped])
         return True
 
@@ -479,18 +556,21 @@ class Executor:
         self._attempts[call] += 1
         self._begin(OpKind.CALL, model, work.group(model, first), seconds, call)
 
-    def _begin(self, kind: OpKind, model: int, group: range, seconds: float, call: int = NOWHERE) -> None:
+    def _begin(
+        self, kind: OpKind, model: int, group: range, seconds: float, call: int = NOWHERE, *, beside: bool = False
+    ) -> None:
         self._numbers += 1
         now = self.execution.now
-        operation = Operation(self._numbers, kind, model, group, now, now + seconds, call)
+        operation = Operation(self._numbers, kind, model, group, now, now + seconds, call, beside)
         self._operations[operation.number] = operation
-        for gpu in group:
-            self.execution.does(gpu, operation)
+        self.execution.begins(operation)
         match kind:
             case OpKind.LOAD:
-                self._commands.append(Load(operation.number, model, group, seconds))
+                self._commands.append(Load(operation.number, model, group, seconds, beside))
             case OpKind.UNLOAD:
-                self._commands.append(Unload(operation.number, model, group, seconds))
+                for gpu in group if beside else ():  # from now on no call may use it
+                    del self.execution.gpus[gpu].holds[model]
+                self._commands.append(Unload(operation.number, model, group, seconds, beside))
             case OpKind.CALL:
                 results = {earlier: self._results.get(earlier) for earlier in self._work.before[call]}
                 planned = self._work.seconds[call] / self._work.pace(model, group[0])
@@ -502,13 +582,19 @@ class Executor:
         self.counts.switch_time_s += (self.execution.now - operation.began_s) * len(operation.gpus)
 
     def _free(self, operation: Operation) -> None:
-        for gpu in operation.gpus:
-            self.execution.does(gpu, None)
+        self.execution.ends(operation)
         # GPUs next to the freed ones may now form a wide group with them.
         low, high = operation.gpus[0] - self._widest, operation.gpus[-1] + self._widest
         self._restless.update(range(max(0, low), min(len(self.execution.gpus), high + 1)))
 
     # --- removal ------------------------------------------------------------------------------------------------------
+
+    def _give_back_reclaimed(self, operation: Operation) -> None:
+        """Give back the GPUs that waited for the end of an operation, unless a call still runs there."""
+        for gpu in operation.gpus:
+            state = self.execution.gpus[gpu]
+            if state.leaves_s < inf and state.doing is None:
+                self._give_back(gpu)
 
     def _give_back(self, gpu: int) -> None:
         if self.execution.gpus[gpu].present:
@@ -530,9 +616,10 @@ class Executor:
         self._wants_plan = True
         # A wide model on this GPU is held by the worker of its group's first GPU, which must go, too.
         workers = {first for first in state.holds.values() if first != gpu}
-        if state.doing is not None:
-            workers |= {state.doing.gpus[0]} - {gpu}
-            self._abandon(state.doing)
+        for operation in (state.doing, state.copying):
+            if operation is not None:
+                workers |= {operation.gpus[0]} - {gpu}
+                self._abandon(operation)
         for other in execution.gpus[max(0, gpu - self._widest + 1) : gpu + self._widest]:
             other.holds = {model: first for model, first in other.holds.items() if first != gpu}
         state.holds = {}

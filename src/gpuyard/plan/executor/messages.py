@@ -19,6 +19,8 @@ class Load:
     gpus: range
     seconds: float
     """The expected duration."""
+    beside: bool = False
+    """The GPUs may run calls of other models meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Unload:
     model: int
     gpus: range
     seconds: float
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ class Work:
     host: Sequence[int]
     """The machine of each GPU: no group spans two machines."""
     multi_model: bool = False
+    preloads: Sequence[bool] = ()
+    """Whether each model may be loaded and unloaded while its GPUs run calls of others; empty: none may."""
     priority: Sequence[int] = ()
     """The priority of the request of each call; empty: all are equal."""
 

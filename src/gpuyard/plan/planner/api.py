@@ -17,8 +17,9 @@ from functools import cache
 from math import inf, isfinite
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
 from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
@@ -36,6 +37,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
 from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan, check_name, within
 from gpuyard.plan.planner.strategies import strategy as strategy_named
+from gpuyard.plan.planner.validate import PRELOAD_NEEDS_MEMORY
 from gpuyard.plan.planner.workflow_format import Predict
 
 if TYPE_CHECKING:
@@ -44,7 +46,15 @@ if TYPE_CHECKING:
 SearchSeconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 """How long a search may take: at most a year."""
 SearchRounds = Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
+IdleRate = Annotated[float, Meta(ge=0, le=1)] | None
 MaxSlowdown = Annotated[float, Meta(ge=0, le=10)] | None
+WEIGHTED: Final = "pareto"
+"""The strategy that weighs several objectives."""
+MADE_WITH_PRELOAD: Final = "The plan was made with preload, and the problem is without it: add --preload, or preload: true to the problem file."
+BEGIN_WITH_SEARCH: Final = frozenset({"exact", "pareto"})
+"""Strategies that begin with some rounds of `search`."""
+EPISODES_OF_ALL: Final = 400
+"""Rounds after which each of the three searches of `search` has run: the first episodes take 320."""
 AtMost = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
@@ -62,7 +72,8 @@ Watching: TypeAlias = Callable[[str, float], AbstractContextManager[Watch]]
 """Maps the name of a strategy and the lower bound to a `Watch`, which is entered while that strategy searches."""
 
 
-def _unwatched(_strategy: str, _lower_bound_s: float) -> AbstractContextManager[Watch]:
+def unwatched(_strategy: str, _lower_bound_s: float) -> AbstractContextManager[Watch]:
+    """Follow nothing."""
     return nullcontext(Watch())
 
 
@@ -86,6 +97,8 @@ class Solution:
     energy_kwh: float | None
     """None if the power draw of the GPUs is unknown."""
     watts_from: str | None
+    idle_rate: float | None = None
+    """The idle rate that was given for the weights of `pareto`."""
 
     @property
     def makespan_s(self) -> float:
@@ -113,6 +126,7 @@ class Solution:
             "late_requests": self.late_requests,
             "energy_kwh": self.energy_kwh,
             "watts_from": self.watts_from,
+            "idle_rate": self.idle_rate,
             "strategy": self.strategy,
             "planning_s": self.planning_s,
             "compiling_s": self.compiling_s,
@@ -122,7 +136,7 @@ class Solution:
 
     def write(self, path: AnyPath) -> None:
         """Write the plan to a file (`planner-plan/1`), compressed if the name ends in .gz."""
-        write(path, write_plan(self.problem, self.plan, self.strategy, self.planning_s))
+        write(path, write_plan(self.problem, self.plan, self.strategy))
 
 
 class SearchArguments(NamedTuple):
@@ -145,31 +159,37 @@ def solve(
     rounds: int | None = None,
     seed: int = 0,
     max_slowdown: float | None = None,
-    watching: Watching = _unwatched,
+    idle_rate: float | None = None,
+    watching: Watching = unwatched,
 ) -> Solution:
     """Plan a problem, or the problem in a file, for the shortest makespan.
 
     `seconds` limits the time of a search. It does a fixed amount of work in that time, so the same `seed` and `seconds`
     give the same plan, and more seconds never a longer one, unless the machine is too slow or busy for the work. With
-    `rounds` the search runs that number of rounds instead, however long they take. `max_slowdown` lets the plan use power levels and become longer by that
-    fraction to save energy (0.05: 5 %). Raises `WrongInput` if an argument cannot be meant.
+    `rounds` the search runs that number of rounds instead, however long they take. `max_slowdown` lets the plan use power levels
+    and become longer by that fraction to save energy (0.05: 5 %). `idle_rate` is how idle the GPUs are, which determines the
+    weights of `pareto`; other strategies do not accept it. Raises `WrongInput` if an argument cannot be meant.
     """
     from gpuyard.plan.planner.energy import energy_kwh, power_of, with_power_levels
+    from gpuyard.plan.planner.priorities import urgent_first
 
     seconds, rounds, seed, max_slowdown = check_search(
         seconds=seconds, rounds=rounds, seed=seed, max_slowdown=max_slowdown
     )
     argument("watching", watching, Function)
     check_name(argument("strategy", strategy, str))
+    idle_rate = check_idle_rate(strategy, idle_rate)
     problem = problem if isinstance(problem, Problem) else read(problem)
     can_plan(strategy, problem)
     solver = strategy_named(strategy)
     power = _power_with_levels(problem) if max_slowdown is not None else None
     bound_s = lower_bound(problem).seconds
-    compiling_s = prepare(strategy)
+    compiling_s = prepare_for(strategy, problem)
     began = perf_counter()
     with watching(strategy, bound_s) as watch:
-        plan = solver(problem, budget_of(seconds, rounds, seed, lambda: perf_counter() - began, watch))
+        budget = budget_of(seconds, rounds, seed, lambda: perf_counter() - began, watch)
+        plan = solver(problem, replace(budget, idle_rate=idle_rate))
+        plan = urgent_first(problem, plan, reorder=strategy != WEIGHTED)
         if power is not None and max_slowdown is not None:
             plan = with_power_levels(problem, plan, power, max_slowdown)
     planning_s = perf_counter() - began
@@ -187,6 +207,7 @@ def solve(
         late_requests(problem, plan) if has_deadlines else None,
         energy_kwh(problem, plan, power) if power else None,
         power.source.value if power else None,
+        idle_rate,
     )
 
 
@@ -211,6 +232,14 @@ def check_search(
     )
 
 
+def check_idle_rate(strategy: str, idle_rate: float | None) -> float | None:
+    """Return the idle rate as a number of Python; raise `WrongInput` if it cannot be meant, or the strategy has no weights."""
+    if idle_rate is not None and strategy != WEIGHTED:
+        raise WrongInput(f"The idle rate determines the weights of {WEIGHTED}; {strategy} has none.")
+    checked: float | None = argument("idle_rate", idle_rate, IdleRate)
+    return checked
+
+
 def compare(
     problem: Problem | AnyPath,
     strategies: Sequence[str] | None = None,
@@ -218,7 +247,7 @@ def compare(
     seconds: float = 10.0,
     rounds: int | None = None,
     seed: int = 0,
-    watching: Watching = _unwatched,
+    watching: Watching = unwatched,
     left_out: Callable[[str, WrongInput], None] = lambda _strategy, _why: None,
 ) -> dict[str, Solution]:
     """Plan a problem with several strategies; all solutions have the best lower bound that any of them proved.
@@ -258,6 +287,8 @@ def check(plan: Plan | PlanFile | AnyPath, problem: Problem | AnyPath, *, at_mos
     faults = list(written.faults[:at_most]) or faults_of(problem, written.plan, at_most=at_most)
     if len(written.faults) > at_most:
         faults.append(f"And {len(written.faults) - at_most:,} more.")
+    if faults and written.preload and not problem.preload:
+        faults.insert(0, MADE_WITH_PRELOAD)
     return faults
 
 
@@ -269,9 +300,36 @@ def prepare(strategy: str) -> float:
     solver = strategy_named(strategy)
     if INTERPRETED:
         return 0.0
+    before_s = prepare("search") if strategy in BEGIN_WITH_SEARCH else 0.0
     began = perf_counter()
-    solver(problem_of(generate("agentic", 24, 2)), SearchBudget(rounds=1))
+    solver(_few_calls(), SearchBudget(rounds=EPISODES_OF_ALL if strategy in {"search", "auto"} else 1))
+    return before_s + perf_counter() - began
+
+
+def prepare_for(strategy: str, problem: Problem) -> float:
+    """Import and compile what plans this problem, once per process; return the seconds it took."""
+    from gpuyard.plan.planner.priorities import has_priorities
+
+    return prepare(strategy) + (_prepare_priorities() if has_priorities(problem) else 0.0)
+
+
+@cache
+def _prepare_priorities() -> float:
+    from gpuyard.plan.planner.compiled.jit import INTERPRETED
+    from gpuyard.plan.planner.priorities import urgent_first
+
+    if INTERPRETED:
+        return 0.0
+    began = perf_counter()
+    problem = _few_calls()
+    plan = strategy_named("dynamic")(problem, SearchBudget())
+    urgent = [100 * (request % 2) for request in range(len(problem.requests.ids))]
+    urgent_first(replace(problem, requests=replace(problem.requests, priority=np.array(urgent, dtype=np.int32))), plan)
     return perf_counter() - began
+
+
+def _few_calls() -> Problem:
+    return problem_of(generate("agentic", 24, 2))
 
 
 def _power_with_levels(problem: Problem) -> "Power":
@@ -287,23 +345,37 @@ def _power_with_levels(problem: Problem) -> "Power":
 
 
 def read(
-    path: AnyPath, *, gpus: int | None = None, multi_model: bool | None = None, predict: Predict | None = None
+    path: AnyPath,
+    *,
+    gpus: int | None = None,
+    multi_model: bool | None = None,
+    preload: bool | None = None,
+    predict: Predict | None = None,
 ) -> Problem:
     """Read the problem in a file, plain or compressed (.gz).
 
     `gpus` replaces the GPUs in the file by that number of GPUs. `multi_model` overrides the file: whether a GPU may
-    hold several models. `predict` returns the seconds of a work on a type of GPU, for nodes with `exec_time: predicted`.
+    hold several models. So does `preload`: whether it may load its next model while it runs calls. `predict` returns the seconds of a work on a type of GPU, for nodes with `exec_time: predicted`.
     A problem without a name gets the name of the file.
     """
     path = path_of("problem", path)
     gpus = argument("gpus", gpus, PlannerGpuCount | None)
     multi_model = argument("multi_model", multi_model, bool | None)
+    preload = argument("preload", preload, bool | None)
     try:
         problem = read_problem(_content(path), gpus=gpus, predict=predict)
     except WrongInput as error:
         raise WrongInput(f"{shown_path(path)}: {error}") from None
-    many = problem.multi_model if multi_model is None else multi_model
-    return replace(problem, name=problem.name or path.name.partition(".")[0], multi_model=many)
+    if preload:
+        unknown = next((gpu for gpu in problem.gpus if gpu.memory_gb == inf), None)
+        if unknown is not None:
+            raise WrongInput(f"{shown_path(path)}: GPU {unknown.id} has no memory_gb, {PRELOAD_NEEDS_MEMORY}")
+    return replace(
+        problem,
+        name=problem.name or path.name.partition(".")[0],
+        multi_model=problem.multi_model if multi_model is None else multi_model,
+        preload=problem.preload if preload is None else preload,
+    )
 
 
 def read_plan(path: AnyPath, problem: Problem, *, or_actual: bool = False) -> PlanFile:

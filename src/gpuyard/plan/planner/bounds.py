@@ -25,6 +25,15 @@ wide       Only a limited number of groups of w or more GPUs run at once, fewer 
 
 All bounds assume for calls the speed of the fastest group that may run them, and for loads that of the slowest GPU;
 with `multi_model` they count no unloads.
+
+With `preload` a load takes no time of the GPU if a call runs beside it. What is left of the bounds above:
+  - The first load of a GPU that is empty delays its first call: heads contain it, and so does the wait of a GPU before
+    its first call.
+  - A model is *alone* if no other called model fits beside it on any GPU. All its loads but the first of a GPU, and all
+    its unloads but the last of a GPU, delay calls, and count as without `preload`. Those of other models count nothing.
+  - Calls that must share a GPU have a switch between them only if their models do not fit side by side anywhere.
+  - The copy engines are bound as well: `area` also requires that all loads together fit into G × T, and that after its
+    last load a GPU runs at least one call.
 """
 
 from dataclasses import dataclass
@@ -84,6 +93,12 @@ class _Inputs:
         may_begin = problem.may_begin & self.used[:, None]
         self.may_begin = may_begin
         self.unload = np.zeros(self.models) if problem.multi_model else np.array([m.unload_s for m in problem.models])  # fmt: skip
+        self.beside = self._side_by_side() if problem.preload else np.zeros((self.models, self.models), dtype=np.bool_)
+        """`beside[a, b]`: some GPU may load b while it runs calls of a."""
+        hidden = self.beside.any(axis=0)
+        self.load_counted: Floats = np.where(hidden, 0.0, problem.load)
+        """The seconds of a load in which its GPU can run no call, unless it is the first of the GPU."""
+        self.unload_counted: Floats = np.where(hidden, 0.0, self.unload)
         speed = np.where(may_begin, problem.group_speed, 0.0).max(axis=1)
         self.seconds: Floats = self.calls.seconds / np.where(speed > 0, speed, 1.0)[self.calls.model]
         """The durations at the best speed."""
@@ -100,7 +115,8 @@ class _Inputs:
         ready = np.zeros(self.models)
         held = problem.held_first
         for m in np.flatnonzero(self.used).tolist():
-            change = np.where(held == m, 0.0, problem.load[m] + np.append(self.unload, 0.0)[held])
+            before = np.append(np.where(self.beside[:, m], 0.0, self.unload), 0.0)[held]
+            change = np.where(held == m, 0.0, problem.load[m] + before)
             on_gpu = problem.free_first + change
             groups = np.lib.stride_tricks.sliding_window_view(on_gpu, int(self.width[m])).max(axis=1)
             ready[m] = groups[self.may_begin[m, : len(groups)]].min()
@@ -115,6 +131,25 @@ class _Inputs:
                 held[m, k:] |= self.may_begin[m, : self.may_begin.shape[1] - k]
         return held
 
+    def _side_by_side(self) -> Flags:
+        memory = np.array([gpu.memory_gb for gpu in self.problem.gpus], dtype=np.float64)
+        size = np.array([model.memory_gb for model in self.problem.models])
+        most = np.zeros((self.models, self.models))
+        for m in range(self.models):
+            for other in range(self.models):
+                where = self.may_hold[m] & self.may_hold[other]
+                most[m, other] = memory[where].max(initial=-np.inf)
+        # A model that a GPU holds at first may be one that no call needs.
+        held = np.unique(self.problem.held_first)
+        some = self.used.copy()
+        some[held[held != EMPTY]] = True
+        most[~some] = -np.inf
+        for m in held[held != EMPTY].tolist():
+            most[m] = np.maximum(most[m], memory.max())
+        fits: Flags = size[:, None] + size[None, :] <= most + 1e-6
+        np.fill_diagonal(fits, val=False)
+        return fits
+
     def _delays(self) -> Floats:
         """The switch time between calls of two models that must share a GPU, otherwise 0."""
         delay = np.zeros((self.models, self.models))
@@ -123,7 +158,7 @@ class _Inputs:
         for a in np.flatnonzero(self.used).tolist():
             for b in np.flatnonzero(self.used).tolist():
                 room = int((self.may_hold[a] | self.may_hold[b]).sum())
-                if a != b and self.width[a] + self.width[b] > room:
+                if a != b and self.width[a] + self.width[b] > room and not self.beside[a, b]:
                     delay[a, b] = self.problem.switch[a, b]
         return delay
 
@@ -165,7 +200,10 @@ def _area(inputs: _Inputs, place: _Place, least: float) -> float:
 
     def fits(makespan: float) -> bool:
         loads = sessions.least_seconds(makespan)
-        return work + slowest * loads <= float((speed * np.maximum(makespan - free, 0.0)).sum())
+        left = np.maximum(makespan - free, 0.0)
+        if loads == np.inf or (problem.preload and sessions.least_copying(makespan) > float(left.sum())):
+            return False
+        return work + slowest * loads <= float((speed * left).sum())
 
     low, high = 0.0, max(least, 1.0)
     while not fits(high):
@@ -188,8 +226,9 @@ class _Sessions:
         problem = inputs.problem
         self._width = inputs.width[place.models]
         self._windows = [_windows_of(inputs, m) for m in place.models.tolist()]
-        self._load = problem.load[place.models]
-        self._unload = inputs.unload[place.models]
+        self._load = inputs.load_counted[place.models]
+        self._unload = inputs.unload_counted[place.models]
+        self._every_load = problem.load[place.models]
         self._gpus = len(place.gpus)
         held = problem.held_first[place.gpus]
         self._held = np.array([int((held == m).sum()) for m in place.models])
@@ -199,11 +238,22 @@ class _Sessions:
         self._waits = np.maximum(heads - self._load, 0.0)
         """The time that a fresh GPU with this model first is idle, besides loading it."""
         everything = self._gpus == len(problem.gpus)
-        cost = (inputs.width * (problem.load + inputs.unload)).tolist()
+        cost = (inputs.width * (inputs.load_counted + inputs.unload_counted)).tolist()
         self._again = reload_seconds(problem, cost) if everything else 0.0
         """GPU-seconds of repeated loads, because there are fewer GPUs than models."""
         self._rest = np.array([inputs.tail[inputs.calls.model == m].min() for m in place.models])
         """The time that a GPU with this model last is idle after it."""
+        least = [inputs.seconds[inputs.calls.model == m].min() for m in place.models]
+        self._after_loads = (
+            float((self._rest + least).min(initial=np.inf)) if len(place.models) and self._fresh else 0.0
+        )
+        """The time after the last load of a GPU: one call, and what follows it."""
+
+    def least_copying(self, makespan: float) -> float:
+        """Return the least seconds of loading, one load after another on each GPU, and of the calls after the last."""
+        needed = self._width * np.array([_at_once(windows, makespan) for windows in self._windows])
+        loads = np.maximum(needed - self._held, 0.0)
+        return float((loads * self._every_load).sum()) + self._gpus * min(self._after_loads, makespan)
 
     def least_seconds(self, makespan: float) -> float:
         """Return those seconds; infinite if a call has no room at all or a model needs more GPUs than there are."""
@@ -309,11 +359,14 @@ def _one_gpu(inputs: _Inputs) -> float:
 
 
 def _one_after_another(inputs: _Inputs, gpu: int, models: list[int], work: Floats) -> float:
-    loads = [inputs.problem.load[m] for m in models if inputs.problem.held_first[gpu] != m]
-    unloads = [inputs.unload[m] for m in models]
+    loads = [inputs.load_counted[m] for m in models if inputs.problem.held_first[gpu] != m]
+    unloads = [inputs.unload_counted[m] for m in models]
     seconds = sum(work[m] for m in models) + sum(loads) + sum(unloads) - max(unloads)
     chosen = np.isin(inputs.calls.model, models)
-    return float(inputs.problem.free_first[gpu] + seconds + inputs.tail[chosen].min())
+    begin = float(inputs.problem.free_first[gpu])
+    if inputs.problem.preload:  # the first load is counted in the first head only, unless the model is alone
+        begin = max(begin, float(inputs.head[chosen].min()) - max(loads, default=0.0))
+    return float(begin + seconds + inputs.tail[chosen].min())
 
 
 def _wide(inputs: _Inputs) -> float:

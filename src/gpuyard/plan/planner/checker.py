@@ -8,7 +8,11 @@ dependencies) and only the times of the plan. The rules:
 3. It does not start before its request arrives, nor before every call it depends on has ended.
 4. A GPU runs one call at a time. Before a call whose model it does not hold, it is free long enough to unload the
    models that must go and to load the new one. The first load counts, unless the problem says what the GPU holds.
+   Calls run by start, then by end, then in the order of the problem: calls of no length may start at the same instant.
    With `multi_model` a GPU keeps models as long as its memory suffices and evicts the least recently used first.
+5. With `preload` a GPU also loads and unloads while it runs calls, one model at a time, in the order of its calls, and
+   only the model that its calls need next. At no instant do the models on it, those that come and go included, need
+   more memory than it has. The plan does not say when models are loaded: as early as these rules allow.
 
 The checks are vectorized over columns: a million calls take seconds.
 """
@@ -176,7 +180,10 @@ def _one_at_a_time(said: _Sentences, problem: Problem, plan: Plan, width: Ints) 
     busy = problem.busy_until_s if problem.busy_until_s is not None else np.zeros(len(problem.gpus))
     free_from = np.where(first, busy[gpu], plan.end[previous])
     model = problem.calls.model[call]
-    if problem.multi_model:
+    if problem.preload:
+        ready = _preloaded(problem, gpu, model, first, free_from)
+        needs = np.maximum(ready - free_from, 0.0)
+    elif problem.multi_model:
         needs = _changes_with_many(problem, gpu, model, first)
     else:
         needs = _changes(problem, gpu, model, first)
@@ -223,6 +230,99 @@ def _changes_with_many(problem: Problem, gpu: Ints, model: Ints, first: Flags) -
         needs[at] += new.load_s
         held[number] = new.memory_gb
     return needs
+
+
+class _CopyEngine:
+    """A GPU that loads and unloads while it runs calls. Its memory is a list of changes in time, all of them counted.
+
+    The model of the current session cannot go before the session ends, and a load begins only when the session before
+    the current one is over. So a model is on the GPU from the begin of its load to the end of its unload.
+    """
+
+    def __init__(self, problem: Problem, gpu: int, at: float) -> None:
+        self._models, self._room = problem.models, problem.gpus[gpu].memory_gb
+        self._keeps = problem.multi_model
+        self.largest_gb = 0.0
+        """The memory of the largest model that was on the GPU."""
+        self._busy_until = at
+        self._may_copy_from = at
+        self._changes: list[tuple[float, float]] = []
+        """Instants and GB: positive when a load begins, negative when an unload has ended."""
+        self._held: dict[int, None] = {}
+        """The models on the GPU, the least recently used first; the last one is that of the current session."""
+
+    def begin_with(self, model: int) -> None:
+        """Hold a model from the start."""
+        self._held[model] = None
+        self._changes.append((-np.inf, self._models[model].memory_gb))
+        self.largest_gb = self._models[model].memory_gb
+
+    def next_session(self, model: int, ended: float) -> float:
+        """Return when the model is on the GPU, whose current session has ended then."""
+        if model not in self._held:
+            self._make_room(model, ended)
+            begins = max(self._busy_until, self._may_copy_from)
+            self._changes.append((begins, self._models[model].memory_gb))
+            self.largest_gb = max(self.largest_gb, self._models[model].memory_gb)
+            self._busy_until = begins + self._models[model].load_s
+        ready = max(self._busy_until, ended) if model not in self._held else ended
+        self._may_copy_from = ready
+        if not self._keeps:
+            for old in [old for old in self._held if old != model]:
+                self._unload(old, max(self._busy_until, ended))
+        self._held.pop(model, None)
+        self._held[model] = None
+        return ready
+
+    def _make_room(self, model: int, ended: float) -> None:
+        wanted = self._models[model].memory_gb
+        while self._held and sum(self._models[m].memory_gb for m in self._held) + wanted > self._room + TOLERANCE_GB:
+            oldest = next(iter(self._held))
+            current = len(self._held) == 1
+            self._unload(oldest, max(self._busy_until, self._may_copy_from, ended if current else 0.0))
+        if not self._held:
+            self._may_copy_from = max(self._may_copy_from, ended)
+
+    def _unload(self, model: int, begins: float) -> None:
+        del self._held[model]
+        self._busy_until = begins + self._models[model].unload_s
+        self._changes.append((self._busy_until, -self._models[model].memory_gb))
+
+    def most_gb(self) -> float:
+        """Return the most memory that is needed at any instant; what goes at an instant makes room for what comes."""
+        most = used = 0.0
+        for _, change in sorted(self._changes):
+            used += change
+            most = max(most, used)
+        return most
+
+
+def _preloaded(problem: Problem, gpu: Ints, model: Ints, first: Flags, free_from: Floats) -> Floats:
+    """When the model of each call is on its GPU, for GPUs that load while they run calls. Visits changes of model."""
+    ready = free_from.copy()
+    changes = first | np.concatenate(([True], model[1:] != model[:-1]))
+    engine: _CopyEngine | None = None
+    for at in _where(changes).tolist():
+        if first[at]:
+            _assert_fits(engine, problem, int(gpu[at - 1]))
+            engine = _CopyEngine(problem, int(gpu[at]), float(free_from[at]))
+            if problem.holding is not None and problem.holding[gpu[at]] != EMPTY:
+                engine.begin_with(int(problem.holding[gpu[at]]))
+        assert engine is not None
+        ready[at] = engine.next_session(int(model[at]), float(free_from[at]))
+    _assert_fits(engine, problem, int(gpu[-1]))
+    return ready
+
+
+def _assert_fits(engine: _CopyEngine | None, problem: Problem, gpu: int) -> None:
+    """The loads that were derived fit at every instant, by their sum in time; otherwise the derivation is wrong.
+
+    A model that does not fit even alone is a fault of the plan, about which `_memory` has a sentence.
+    """
+    if engine is None:
+        return
+    room = max(problem.gpus[gpu].memory_gb, engine.largest_gb)
+    assert engine.most_gb() <= room + 1e-6, "models exceed the memory"
 
 
 def _where(wrong: Flags) -> Ints:

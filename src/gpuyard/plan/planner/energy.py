@@ -25,7 +25,7 @@ import numpy as np
 
 from gpuyard.core.domain.board_power import IDLE_PART, known_watts
 from gpuyard.plan.planner.compiled.power_levels import choose_power_levels, earliest_starts
-from gpuyard.plan.planner.compiled.timing import order_of
+from gpuyard.plan.planner.compiled.timing import order_of, timed
 from gpuyard.plan.planner.plan import Plan, in_order, loads
 from gpuyard.plan.planner.problem import Floats, Ints, Level, PlannerGpu, Problem
 
@@ -85,10 +85,13 @@ def with_power_levels(problem: Problem, plan: Plan, power: Power, slower: float 
     for until in sorted({plan.makespan_s * (1 + slower * part) for part in STEPS}):
         level = _levels(graph, seconds, joules, until)
         took = seconds[np.arange(len(level)), level]
-        start = earliest_starts(*graph, took)
-        found = replace(plan, start=start, end=start + took, level=level)
+        if problem.preload:
+            found = replace(timed(problem, plan.gpu, graph[0], took), level=level)
+        else:
+            start = earliest_starts(*graph, took)
+            found = replace(plan, start=start, end=start + took, level=level)
         needs = energy_kwh(problem, found, power)
-        if needs < least:
+        if needs < least and (not problem.preload or found.makespan_s <= until + 1e-9):
             best, least = found, needs
     return best
 
@@ -134,7 +137,11 @@ TimedGraph = tuple[Ints, Floats, Ints, Ints, Floats]
 
 
 def _graph(problem: Problem, plan: Plan) -> TimedGraph:
-    """Return the constraints with fixed GPUs and order: dependencies, the previous call on each GPU, and loading."""
+    """Return the constraints with fixed GPUs and order: dependencies, the previous call on each GPU, and loading.
+
+    With `preload` a load waits for the end of the session before the one beside which it runs. That loads also wait for
+    each other is left out: the plan is timed again, and refused if that makes it too long.
+    """
     calls = problem.calls
     at_least = np.maximum(calls.earliest_s, 0.0)
     later: list[Ints] = [np.repeat(np.arange(len(calls), dtype=np.int32), np.diff(calls.before_at))]
@@ -142,6 +149,11 @@ def _graph(problem: Problem, plan: Plan) -> TimedGraph:
     for g, lane in enumerate(in_order(problem, plan)):
         if len(lane):
             _, seconds = loads(problem, g, lane)
+            if problem.preload:
+                seconds, some = _exposed(problem, g, lane, seconds)
+                later.append(some[0])
+                earlier.append(some[1])
+                lag.append(problem.switch[problem.calls.model[some[1]], problem.calls.model[some[0]]])
             at_least[lane[0]] = max(at_least[lane[0]], problem.free_first[g] + seconds[0])
             later.append(lane[1:])
             earlier.append(lane[:-1])
@@ -151,6 +163,22 @@ def _graph(problem: Problem, plan: Plan) -> TimedGraph:
     at = np.searchsorted(who[by_call], np.arange(len(calls) + 1)).astype(np.int32)
     whom = np.concatenate(earlier)[by_call].astype(np.int32)
     return order_of(problem, plan), at_least, at, whom, np.concatenate(lag)[by_call]
+
+
+def _exposed(problem: Problem, g: int, lane: Ints, seconds: Floats) -> tuple[Floats, tuple[Ints, Ints]]:
+    """Return the switch times without those beside calls, and the first calls of sessions with the last but one before.
+
+    A load beside session k begins after the unload of the model of session k - 1, so its model is ready `switch` after
+    the last call of that session.
+    """
+    models, size = problem.calls.model[lane], np.array([m.memory_gb for m in problem.models])
+    first = np.flatnonzero(np.concatenate(([False], models[1:] != models[:-1])))
+    beside = first[size[models[first - 1]] + size[models[first]] <= problem.gpus[g].memory_gb + 1e-9]
+    seconds = seconds.copy()
+    seconds[beside] = 0.0
+    before = np.searchsorted(first, beside) - 1
+    some = beside[before >= 0], first[before[before >= 0]] - 1
+    return seconds, (lane[some[0]], lane[some[1]])
 
 
 def _levels(graph: TimedGraph, seconds: Floats, joules: Floats, until: float) -> Ints:

@@ -14,7 +14,7 @@ and what it saves counts:
 
 where `least` and `most` are those of the front. Every objective is measured by its own span on the front, from 0 for the
 best plan in it to 1 for the worst. The plan with the least cost is chosen; if all are equal in an objective, that one does
-not count. The idle rate is that of the cluster, if given; otherwise that of the shortest plan itself: the
+not count. The idle rate is the given one, for example that of a cluster; otherwise that of the shortest plan itself: the
 fraction of the GPUs' time in which they neither run a call nor load a model.
 """
 
@@ -88,6 +88,21 @@ class Front:
     weights: Weights
     chosen: int
 
+    def notable(self) -> dict[int, list[str]]:
+        """Return the places of the plans that show the trade-offs, and what each is known for.
+
+        These are the best plan of each objective, the chosen one and the knee: the plan nearest to the best of all
+        objectives at once, each measured by its span on the front.
+        """
+        values, scaled = _scaled(self.points)
+        names = ("shortest", "most balanced", "fewest switches", "least energy")
+        found: dict[int, list[str]] = {}
+        for place, name in zip(values.argmin(axis=0).tolist(), names, strict=False):
+            found.setdefault(place, []).append(name)
+        found.setdefault(int((scaled**2).sum(axis=1).argmin()), []).append("knee")
+        found.setdefault(self.chosen, [])
+        return dict(sorted(found.items()))
+
 
 def point(problem: Problem, plan: Plan, power: Power | None) -> Point:
     """Compute the objectives of a plan."""
@@ -109,15 +124,21 @@ def weights_at(idle_rate: float, *, energy_known: bool) -> Weights:
     return Weights(1 - 3 * rest, rest, rest if energy_known else 2 * rest, rest if energy_known else 0.0)
 
 
-def write_front(problem: Problem, front: Front, planner: str, planning_s: float) -> bytes:
-    """Encode a front as JSON."""
+def write_front(
+    problem: Problem, front: Front, planner: str, idle_rate_from: str = "", planning_s: float | None = None
+) -> bytes:
+    """Encode a front as JSON. `idle_rate_from` says in words where the idle rate is from.
+
+    A file has no `planning_s`, so that equal fronts are equal files.
+    """
     weights = {name: getattr(front.weights, name) for name in ("makespan", "switches", "balance", "energy")}
     said = {
         "format": FORMAT,
         "instance": problem.name,
         "planner": planner,
-        "planning_s": planning_s,
+        **({} if planning_s is None else {"planning_s": planning_s}),
         "idle_rate": front.idle_rate,
+        **({"idle_rate_from": idle_rate_from} if idle_rate_from else {}),
         "weights": weights,
         "chosen": front.chosen,
         "points": [one.figures() for one in front.points],
@@ -165,9 +186,7 @@ def _unbeaten(points: list[Point]) -> list[Point]:
 
 def _spread_out(points: list[Point]) -> list[Point]:
     """Reduce to `MOST_POINTS` by dropping points nearest to another one; the best of each objective stay."""
-    values = np.array([one.objectives for one in points])
-    span = np.ptp(values, axis=0)
-    scaled = (values - values.min(axis=0)) / np.where(span > 0, span, 1.0)
+    values, scaled = _scaled(points)
     stay = set(values.argmin(axis=0).tolist())
     kept = list(range(len(points)))
     while len(kept) > MOST_POINTS:
@@ -182,12 +201,17 @@ def _spread_out(points: list[Point]) -> list[Point]:
 def _idle_rate(problem: Problem, shortest: Point) -> float:
     m = shortest.measures
     whole = m.makespan_s * len(problem.gpus)
-    return min(1.0, max(0.0, 1 - m.utilization_mean - m.switch_time_s / whole)) if whole else 1.0
+    return min(1.0, max(0.0, 1 - m.utilization_mean - m.exposed_switch_s / whole)) if whole else 1.0
 
 
 def _costs(points: Sequence[Point], weights: Weights) -> Any:
     """Return the cost of each point; every objective is scaled to its span on the front."""
+    _, lost = _scaled(points)
+    return lost @ np.array([weights.makespan, weights.balance, weights.switches, weights.energy])[: lost.shape[1]]
+
+
+def _scaled(points: Sequence[Point]) -> tuple[Any, Any]:
+    """Return the objectives, a row per point, and the same from 0 for the best point to 1 for the worst."""
     values = np.array([one.objectives for one in points])
     span = np.ptp(values, axis=0)
-    lost = (values - values.min(axis=0)) / np.where(span > 0, span, 1.0)
-    return lost @ np.array([weights.makespan, weights.balance, weights.switches, weights.energy])[: values.shape[1]]
+    return values, (values - values.min(axis=0)) / np.where(span > 0, span, 1.0)

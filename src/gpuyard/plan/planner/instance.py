@@ -101,6 +101,7 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True):
     pcie_gb_s: Factor = 25.0
     switch_overhead_s: TimeSeconds = 2.0
     multi_model: bool | UnsetType = UNSET
+    preload: bool | UnsetType = UNSET
 
 
 def write_instance(instance: Instance) -> bytes:

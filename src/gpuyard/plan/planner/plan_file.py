@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input import strict
 from gpuyard.input.document import parse
-from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.plan import Loads, Plan
 from gpuyard.plan.planner.problem import Problem
 
 FORMAT: Final = "planner-plan/1"
@@ -31,6 +31,15 @@ class WrittenTask(msgspec.Struct, forbid_unknown_fields=True):
     """The power level, if the plan chooses one."""
 
 
+class WrittenLoad(msgspec.Struct, forbid_unknown_fields=True):
+    """One load of the record of an execution."""
+
+    model: str
+    gpus: list[int]
+    start: float
+    end: float
+
+
 class WrittenPlan(msgspec.Struct, forbid_unknown_fields=True):
     """A whole plan file."""
 
@@ -38,9 +47,14 @@ class WrittenPlan(msgspec.Struct, forbid_unknown_fields=True):
     instance: str
     tasks: list[WrittenTask]
     planner: str = ""
-    planning_s: float = 0.0
+    planning_s: float | UnsetType = UNSET
+    """In files of earlier versions: how long planning took. Equal plans are equal files, so it is not written."""
+    loads: list[WrittenLoad] | UnsetType = UNSET
+    """In the record of an execution with `preload`: when models were loaded."""
     ended_by_hand: bool | UnsetType = UNSET
     """Whether the run was ended early; the remaining calls are missing."""
+    preload: bool | UnsetType = UNSET
+    """Whether GPUs load their next model while they run calls."""
 
 
 _STRICT: Final = strict.Strict(WrittenPlan, what="the plan")
@@ -53,6 +67,8 @@ class PlanFile:
     plan: Plan
     planner: str
     faults: tuple[str, ...]
+    preload: bool = False
+    """Whether it was made for GPUs that load their next model while they run calls."""
 
     @property
     def is_actual(self) -> bool:
@@ -60,7 +76,7 @@ class PlanFile:
         return self.planner == ACTUAL
 
 
-def write_plan(problem: Problem, plan: Plan, planner: str, planning_s: float) -> bytes:
+def write_plan(problem: Problem, plan: Plan, planner: str) -> bytes:
     """Encode a plan as JSON, in the order of the calls."""
     requests = [problem.requests.ids[r] for r in problem.calls.request.tolist()]
     nodes = [
@@ -77,7 +93,8 @@ def write_plan(problem: Problem, plan: Plan, planner: str, planning_s: float) ->
         WrittenTask(*columns)
         for columns in zip(requests, nodes, gpus, plan.start.tolist(), plan.end.tolist(), levels, strict=True)
     ]
-    return msgspec.json.encode(WrittenPlan(FORMAT, problem.name, tasks, planner, planning_s))
+    preload = True if problem.preload else UNSET
+    return msgspec.json.encode(WrittenPlan(FORMAT, problem.name, tasks, planner, preload=preload))
 
 
 def read_plan(text: bytes, problem: Problem) -> PlanFile:
@@ -141,5 +158,23 @@ def _plan(said: WrittenPlan, problem: Problem) -> PlanFile:
     missing = [call for call in range(count) if gpu[call] == -1]
     faults += [f"{problem.name_of(call)} is not in the plan." for call in missing]
     levels = np.array(level, dtype=np.int32) if any(task.level is not UNSET for task in said.tasks) else None
-    plan = Plan(np.array(gpu, dtype=np.int32), np.array(start), np.array(end), levels)
-    return PlanFile(plan, said.planner, tuple(faults))
+    plan = Plan(np.array(gpu, dtype=np.int32), np.array(start), np.array(end), levels, loads=_loads(said, problem))
+    return PlanFile(plan, said.planner, tuple(faults), said.preload is True)
+
+
+def _loads(said: WrittenPlan, problem: Problem) -> Loads | None:
+    if said.loads is UNSET:
+        return None
+    number = {model.name: i for i, model in enumerate(problem.models)}
+    for place, load in enumerate(said.loads):
+        if load.model not in number:
+            raise WrongInput(f"loads[{place}].model: the problem has no model {load.model!r}.")
+        first, width = load.gpus[0] if load.gpus else 0, problem.models[number[load.model]].gpus
+        if load.gpus != list(range(first, first + width)) or not 0 <= first <= len(problem.gpus) - width:
+            raise WrongInput(f"loads[{place}].gpus: {load.model!r} needs {width} GPUs with consecutive numbers.")
+    return Loads(
+        np.array([number[load.model] for load in said.loads], dtype=np.int32),
+        np.array([load.gpus[0] for load in said.loads], dtype=np.int32),
+        np.array([load.start for load in said.loads]),
+        np.array([load.end for load in said.loads]),
+    )

@@ -129,12 +129,16 @@ class Problem:
     calls: Calls
     multi_model: bool = False
     """A GPU may hold several models as long as its memory suffices. It still runs one call at a time."""
+    preload: bool = False
+    """A GPU may load its next model while it runs calls, if its memory holds both."""
     family: str = ""
     seed: int | None = field(default=None)
     holding: Ints | None = None
     """The model that each GPU holds at the start, if part of the work was done before; None: all GPUs are empty."""
     busy_until_s: Floats | None = None
     """When each GPU is first available, if part of the work was done before; None: at time 0."""
+    hosts: tuple[int, ...] = ()
+    """The machine of each GPU, if that matters: no group of GPUs spans two. Empty: all are on one."""
 
     @cached_property
     def first_call(self) -> Ints:
@@ -182,13 +186,14 @@ class Problem:
 
     @cached_property
     def may_begin(self) -> Flags:
-        """`may_begin[m, g]`: model m fits on the group whose first GPU is g."""
+        """`may_begin[m, g]`: model m fits on the group whose first GPU is g, and the group is on one machine."""
         memory = np.array([g.memory_gb for g in self.gpus], dtype=np.float64)
         table = np.zeros((len(self.models), len(self.gpus)), dtype=np.bool_)
         for m, model in enumerate(self.models):
             fits = memory >= model.memory_gb
             for g in range(len(self.gpus) - model.gpus + 1):
-                table[m, g] = bool(fits[g : g + model.gpus].all())
+                one_host = not self.hosts or len(set(self.hosts[g : g + model.gpus])) == 1
+                table[m, g] = one_host and bool(fits[g : g + model.gpus].all())
         return table
 
     @cached_property

@@ -22,7 +22,7 @@ from gpuyard.input.document import parse, refuse_repeated_names, with_line
 from gpuyard.input.error_location import FieldPath, LocatedError, format_path
 from gpuyard.plan.planner.instance import FORMAT, Instance, WrittenGpu, WrittenWorkflow
 from gpuyard.plan.planner.problem import Calls, Level, Model, ModelLevel, PlannerGpu, Problem, Requests, Workflow
-from gpuyard.plan.planner.validate import validate
+from gpuyard.plan.planner.validate import RepeatedId, validate
 from gpuyard.plan.planner.workflow_format import Predict, to_instance
 
 _STRICT: Final = strict.Strict(Instance, what="the file")
@@ -43,6 +43,9 @@ def read_problem(text: bytes, *, gpus: int | None = None, predict: Predict | Non
             said.gpus = [_like(said.gpus, number) for number in range(gpus)]
         try:
             validate(said)
+        except RepeatedId as error:
+            path, first = (_in_their_words(each, spelled) for each in (error.path, error.first))
+            raise RepeatedId(path, error.name, first) from None
         except LocatedError as error:
             raise LocatedError(_in_their_words(error.path, spelled), error.sentence) from None
     except LocatedError as error:
@@ -151,7 +154,18 @@ def problem_of(said: Instance) -> Problem:
     ]
     seconds = np.fromiter(chain.from_iterable(times), dtype=np.float64)
     calls = calls_of(workflows, requests, seconds)
-    return Problem(said.name, models, gpus, workflows, requests, calls, bool(said.multi_model), said.family, said.seed)
+    return Problem(
+        said.name,
+        models,
+        gpus,
+        workflows,
+        requests,
+        calls,
+        said.multi_model is True,
+        said.preload is True,
+        said.family,
+        said.seed,
+    )
 
 
 def _workflow(name: str, said: WrittenWorkflow, number: dict[str, int]) -> Workflow:

@@ -2,12 +2,24 @@
 
 from collections.abc import Iterable
 from itertools import groupby
+from math import inf
+from typing import Final
 
 from msgspec import UNSET
 
-from gpuyard.input.error_location import FieldPath, LocatedError
+from gpuyard.input.error_location import FieldPath, LocatedError, format_path
 from gpuyard.input.nearest_name import closest_word
 from gpuyard.plan.planner.instance import Instance, WrittenGpu, WrittenModel, WrittenWorkflow
+
+PRELOAD_NEEDS_MEMORY: Final = "and preload needs it: a model is loaded beside another one only if both fit."
+
+
+class RepeatedId(LocatedError):
+    """Two objects have the same id; `first` is the path of the first one."""
+
+    def __init__(self, path: FieldPath, name: object, first: FieldPath) -> None:
+        self.name, self.first = name, first
+        super().__init__(path, f"{name!r} is also the id of {format_path(first[-2:])}.")
 
 
 def validate(said: Instance) -> None:
@@ -25,6 +37,8 @@ def validate(said: Instance) -> None:
                 ),
             )
     _model_levels(said)
+    if said.preload is True:
+        _memory_known(said.gpus)
     for name, workflow in said.workflows.items():
         _workflow(said, workflow, ("workflows", name, "nodes"))
     _unique((request.id for request in said.requests), ("requests",))
@@ -33,6 +47,13 @@ def validate(said: Instance) -> None:
     for name, model in said.models.items():
         if name in called:
             _fits(model, said.gpus, ("models", name))
+
+
+def _memory_known(gpus: list[WrittenGpu]) -> None:
+    """Raise an error if a GPU has no memory: whether two models fit side by side must be known."""
+    for place, gpu in enumerate(gpus):
+        if gpu.memory_gb == inf:
+            raise LocatedError(("gpus", place), f"this GPU has no memory_gb, {PRELOAD_NEEDS_MEMORY}")
 
 
 def _model_levels(said: Instance) -> None:
@@ -52,7 +73,7 @@ def _unique(ids: Iterable[object], path: FieldPath) -> None:
     for place, name in enumerate(ids):
         first = seen.setdefault(name, place)
         if first != place:
-            raise LocatedError((*path, place, "id"), f"{name!r} is also the id of {path[-1]}[{first}].")
+            raise RepeatedId((*path, place, "id"), name, (*path, first))
 
 
 def _workflow(said: Instance, workflow: WrittenWorkflow, path: FieldPath) -> None:

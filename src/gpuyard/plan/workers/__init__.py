@@ -1,12 +1,13 @@
-"""Workers: load, hold, unload and call models for a plan, as local processes or Ray actors.
+"""Workers: load, hold, unload and call models for a plan, as local processes, in tasks of a cluster, or as Ray actors.
 
     follow ──── Executor (pure) ──── commands, with calls, models and GPUs as numbers
       │
-      ├─ orders ──► Pool.send   ──► a worker for each GPU: a process, a Ray actor
+      ├─ orders ──► Pool.send   ──► a worker for each GPU: a process here or in a task, a Ray actor
       │                                   └─ ModelHost: the models it holds, each in a runtime
       └─ events ◄── Pool.wait   ◄── replies, and lost workers             (python, command, openai, virtual)
 
-`run_plan` is the entry point. `plans` is the interface to the planner, `leases` borrows GPUs from a cluster.
+`run_plan` is the entry point. `plans` is the interface to the planner, `leases` borrows GPUs from a cluster,
+`remote` and `remote_worker` are the two ends of the workers on them.
 """
 
 from enum import StrEnum

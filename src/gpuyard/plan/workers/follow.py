@@ -112,6 +112,8 @@ class FollowOptions:
     """Polled; True ends the run."""
     restored: Mapping[int, Any] = field(default_factory=dict)
     """Calls that an earlier run has done, with their results."""
+    clock_s: float = 0.0
+    """The time of the plan at which this run begins: that at which an earlier one ended."""
     record: RecordWriter | None = None
     """Where calls and loads are recorded as they end."""
 
@@ -127,7 +129,7 @@ def follow(it: FollowOptions) -> FollowResult:
 class _Driver:
     def __init__(self, it: FollowOptions) -> None:
         self._it = it
-        work = work_of(it.problem, it.pool.hosts, it.plan)
+        work = work_of(it.problem, it.pool.hosts, it.plan, it.runtimes.preloads)
         self._executor = Executor(work, assignment_of(it.problem, it.plan), it.rules)
         for call, result in it.restored.items():
             self._executor.restore(call, result)
@@ -145,7 +147,7 @@ class _Driver:
 
     def gather(self) -> None:
         """Wait until every worker is ready or has failed; then start the plan's clock."""
-        news = self._it.gpu_source.news(0.0)
+        news = self._it.gpu_source.news(self._it.clock_s)
         self._before = [event for event in news if not isinstance(event, Back)]
         missing = {event.gpu for event in news if isinstance(event, Back)}
         for gpu in range(len(self._it.problem.gpus)):
@@ -166,9 +168,9 @@ class _Driver:
         executor, it = self._executor, self._it
         try:
             if not it.ended():
-                self._obey(executor.begin(0.0))
+                self._obey(executor.begin(it.clock_s))
                 for event in self._before:
-                    self._obey(executor.handle(event, 0.0))
+                    self._obey(executor.handle(event, it.clock_s))
             while not executor.is_over:
                 if it.ended():
                     self.state.ended = True
@@ -200,13 +202,13 @@ class _Driver:
         """Record a call or a load; a reply that came too late is neither."""
         model = self._loading.pop(event.operation, None)
         if model is not None:
-            record.loaded(model, event.seconds)
+            record.loaded(model, event.seconds, self._executor.execution.now)
         for run in runs:
             pace = self._pace(int(self._it.problem.calls.model[run.call]), run.gpu)
-            record.called(run.call, event.seconds * pace, event.result)  # type: ignore[arg-type]
+            record.called(run, event.seconds * pace, event.result)  # type: ignore[arg-type]
 
     def _now(self) -> float:
-        return (monotonic() - self._began) * self._it.speed_up
+        return self._it.clock_s + (monotonic() - self._began) * self._it.speed_up
 
     def _events(self) -> list[ExecutorEvent]:
         """Return the events since the last call, at least that time has passed."""
@@ -257,7 +259,9 @@ class _Driver:
             runtime = Runtime("virtual", {**runtime.settings, "speed_up": it.speed_up})
         if isinstance(command, Load | Unload):
             kind = OrderKind.LOAD if isinstance(command, Load) else OrderKind.UNLOAD
-            return Order(command.operation, kind, model.name, runtime, model.gpus, command.seconds)
+            return Order(
+                command.operation, kind, model.name, runtime, model.gpus, command.seconds, beside=command.beside
+            )
         request = it.problem.requests.ids[it.problem.calls.request[command.call]]
         results = {self._node(earlier): result for earlier, result in command.results.items()}
         question = CallInput(

@@ -10,25 +10,24 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from gpuyard.plan.executor.messages import Back, Done, ExecutorEvent, Failed, Lost
+from gpuyard.plan.executor.messages import Back, ExecutorEvent, Lost
 from gpuyard.plan.workers.order import Order, Reply, Runtime
-from gpuyard.plan.workers.restarts import Restarts
+from gpuyard.plan.workers.process_pool import ProcessPool, event_of
 
 LARGE = 1 << 20
 """Results of more bytes than this are stored in a file."""
 GRACE_S = 0.5
 
 
-class _Worker:
+class WorkerProcess:
     """A process and the connection to it."""
 
-    def __init__(self, gpu: int, devices: str, spool: Path) -> None:
+    def __init__(self, gpu: int, devices: str, spool: Path, large: int = LARGE) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", "gpuyard.plan.workers.process", str(theirs.fileno()), str(spool), str(LARGE)],
+                [sys.executable, "-m", "gpuyard.plan.workers.process", str(theirs.fileno()), str(spool), str(large)],
                 env=os.environ | {"CUDA_VISIBLE_DEVICES": devices, "GPUYARD_WORKER": str(gpu)},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -36,30 +35,32 @@ class _Worker:
             )
         self.line = Connection(ours.detach())
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Kill the process and everything that it started."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it and close the connection."""
+        self.kill()
         self.process.wait()
         self.line.close()
 
 
-class LocalPool:
+class LocalPool(ProcessPool):
     """Implements `Pool`. `devices` are the names for CUDA_VISIBLE_DEVICES of each GPU; a worker sees `widest` of them.
 
     Workers prepare `runtimes` before they report that they are ready.
     """
 
     def __init__(self, devices: Sequence[str], widest: int = 1, runtimes: Sequence[Runtime] = ()) -> None:
+        super().__init__()
         self.hosts = [0] * len(devices)
         self.devices = devices
         self._widest = widest
         self._folder = TemporaryDirectory(prefix="gpuyard-run-")
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, WorkerProcess] = {}
         self._runtimes = list(runtimes)
-        self._coming: set[int] = set()
-        self._restarts = Restarts()
-        self._happened: list[ExecutorEvent] = []
 
     def pid(self, gpu: int) -> int | None:
         """Return the process id of a GPU's worker, for monitoring."""
@@ -73,7 +74,7 @@ class LocalPool:
     def _begin(self, gpu: int) -> None:
         self._coming.add(gpu)
         seen = ",".join(self.devices[gpu : gpu + self._widest])
-        worker = self._workers[gpu] = _Worker(gpu, seen, Path(self._folder.name))
+        worker = self._workers[gpu] = WorkerProcess(gpu, seen, Path(self._folder.name))
         with suppress(OSError):
             worker.line.send(self._runtimes)
 
@@ -117,7 +118,7 @@ class LocalPool:
                     self._happened.append(Back(gpu))
                 else:
                     self._restarts.worked(gpu)
-                    self._happened.append(_event(said))
+                    self._happened.append(event_of(said))
                 if not line.poll():
                     return
         except (EOFError, OSError):
@@ -134,27 +135,7 @@ class LocalPool:
         self._happened.append(Lost(gpu, f"the worker of GPU {gpu} ended with {how}"))
         self._restarts.ended(gpu)
 
-    @property
-    def expects_workers(self) -> bool:
-        """Whether a worker may still become ready."""
-        return bool(self._restarts or self._coming)
-
-    def fetch(self, result: Any) -> Any:
-        """Unpickle a result."""
-        return None if result is None else result.unpack()
-
-    def forget(self, result: Any) -> None:
-        """Delete the file of a result, if it has one."""
-        if result is not None:
-            result.drop()
-
     def close(self) -> None:
         """Kill all workers and delete the results in files."""
         self.stop(list(self._workers), for_good=True)
         self._folder.cleanup()
-
-
-def _event(reply: Reply) -> ExecutorEvent:
-    if reply.why is not None:
-        return Failed(reply.operation, reply.why)
-    return Done(reply.operation, reply.seconds, reply.result)

@@ -1,4 +1,8 @@
-"""The part of a worker that holds models and executes orders one by one; the same in every pool."""
+"""The part of a worker that holds models and executes orders; the same in every pool.
+
+A load or an unload may be executed by another thread than the calls. They are of different models, and the table of
+models is only changed by single operations.
+"""
 
 import sys
 import traceback

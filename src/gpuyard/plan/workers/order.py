@@ -48,6 +48,8 @@ class Order:
     seconds: float
     """The expected duration; virtual runtimes sleep this long."""
     question: CallInput | None = None
+    beside: bool = False
+    """A load or an unload that is executed while the worker may execute a call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from gpuyard.plan.executor.executor import Run
+from gpuyard.plan.executor.executor import LoadRun, Run
 from gpuyard.plan.executor.work import Assignment, RemainingWork, Work
 from gpuyard.plan.planner.compiled.timing import order_of, timed
 from gpuyard.plan.planner.plan import Plan
-from gpuyard.plan.planner.plan_file import ACTUAL, FORMAT, WrittenPlan, WrittenTask
+from gpuyard.plan.planner.plan_file import ACTUAL, FORMAT, WrittenLoad, WrittenPlan, WrittenTask
 from gpuyard.plan.planner.problem import Calls, Ints, Problem, Requests
 
 NOT_HERE_GB = -1.0
@@ -25,10 +25,15 @@ WORTH_IT = 0.998
 """A new plan is used only if it is shorter than this fraction of the old one."""
 
 
-def work_of(problem: Problem, host: Sequence[int] | None = None, plan: Plan | None = None) -> Work:
+def work_of(
+    problem: Problem,
+    host: Sequence[int] | None = None,
+    plan: Plan | None = None,
+    preloads: Sequence[bool] | None = None,
+) -> Work:
     """Convert a problem for the executor. `host`: the machine of each GPU, if there are several.
 
-    Calls that a plan slows down by a power level are expected to take as long as the plan says.
+    `preloads`: which models may be loaded beside calls, if the problem allows it; None: all. Calls that a plan slows down by a power level are expected to take as long as the plan says.
     """
     calls = problem.calls
     seconds = calls.seconds
@@ -50,6 +55,7 @@ def work_of(problem: Problem, host: Sequence[int] | None = None, plan: Plan | No
         speed=problem.speed.tolist(),
         host=[0] * len(problem.gpus) if host is None else host,
         multi_model=problem.multi_model,
+        preloads=() if not problem.preload else [True] * len(problem.models) if preloads is None else preloads,
         priority=problem.requests.priority[calls.request].tolist(),
     )
 
@@ -68,8 +74,10 @@ def assignment_of(problem: Problem, plan: Plan) -> Assignment:
     return Assignment(order.tolist(), plan.gpu[order].tolist(), plan.start[order].tolist(), plan.end[order].tolist())
 
 
-def actual_plan(problem: Problem, runs: Sequence[Run], *, ended_by_hand: bool = False) -> bytes:
-    """Return the actual runs as a plan file; calls that were not done are left out."""
+def actual_plan(
+    problem: Problem, runs: Sequence[Run], loads: Sequence[LoadRun] = (), *, ended_by_hand: bool = False
+) -> bytes:
+    """Return the actual runs as a plan file; calls that were not done are left out. Loads are included if given."""
     calls = sorted(runs, key=lambda run: run.call)
     tasks = []
     for run in calls:
@@ -78,7 +86,13 @@ def actual_plan(problem: Problem, runs: Sequence[Run], *, ended_by_hand: bool = 
         gpus = list(range(run.gpu, run.gpu + problem.models[problem.calls.model[run.call]].gpus))
         tasks.append(WrittenTask(problem.requests.ids[request], node, gpus, run.start_s, run.end_s))
     ended = True if ended_by_hand else UNSET
-    return msgspec.json.encode(WrittenPlan(FORMAT, problem.name, tasks, ACTUAL, ended_by_hand=ended))
+    loaded = []
+    for load in loads:
+        model = problem.models[load.model]
+        loaded.append(WrittenLoad(model.name, list(range(load.gpu, load.gpu + model.gpus)), load.start_s, load.end_s))
+    return msgspec.json.encode(
+        WrittenPlan(FORMAT, problem.name, tasks, ACTUAL, loads=loaded or UNSET, ended_by_hand=ended)
+    )
 
 
 def replanner(problem: Problem, strategy: Callable[[Problem], Plan]) -> Callable[[RemainingWork], Assignment | None]:

@@ -41,7 +41,10 @@ class GpuReservation:
 
 
 class Actor:
-    """A worker. One thread blocks in `stay` forever, so that the driver notices at once when the actor is gone."""
+    """A worker. One thread blocks in `stay` forever, so that the driver notices at once when the actor is gone.
+
+    Another one loads and unloads beside calls.
+    """
 
     def __init__(self) -> None:
         self._host = ModelHost()
@@ -96,7 +99,9 @@ class RayPool:
 
     def _begin(self, gpu: int) -> None:
         where = NodeAffinitySchedulingStrategy(self._nodes[self.hosts[gpu]], soft=False)
-        kind = _remote(num_cpus=0, max_restarts=0, concurrency_groups={"stay": 1}, scheduling_strategy=where)(Actor)
+        kind = _remote(
+            num_cpus=0, max_restarts=0, concurrency_groups={"stay": 1, "beside": 1}, scheduling_strategy=where
+        )(Actor)
         actor = kind.remote()
         self._actors[gpu] = actor
         self._begins[actor.begin.remote(self._devices[gpu], self._runtimes)] = gpu
@@ -111,7 +116,8 @@ class RayPool:
             waited = {} if order.question is None else dict(order.question.results)
             if order.question is not None:
                 order.question.results.clear()
-            reply, result = actor.execute.options(num_returns=2).remote(order, list(waited), *waited.values())
+            how = {"num_returns": 2} | ({"concurrency_group": "beside"} if order.beside else {})
+            reply, result = actor.execute.options(**how).remote(order, list(waited), *waited.values())
             self._orders[reply] = (gpu, order.operation, result)
 
     def stop(self, gpus: Sequence[int], *, for_good: bool) -> None:

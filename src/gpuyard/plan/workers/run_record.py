@@ -1,11 +1,11 @@
 """The record of a run: every call and load as it ends, one line of JSON each, in a file that survives a killed run.
 
     {"format": "plan-run/1", "instance": "lab", "calls": 600}
-    {"model": "chat", "seconds": 3.2}                                                     a load
-    {"request": "r0", "node": "draft", "seconds": 4.1, "result": "gASV…", "workflow": "answer"}      a call, and its
-                                                                                                     pickled result
+    {"model": "chat", "seconds": 3.2, "end": 3.2}                                         a load
+    {"request": "r0", "node": "draft", "seconds": 4.1, "result": "gASV…", "workflow": "answer",      a call, and its
+     "gpu": 0, "start": 3.2, "end": 7.3}                                                             pickled result
 
-A later run with the same file does not repeat the calls in it and appends its own. The measured times can also be used
+`start` and `end` are seconds of the plan's clock, which a later run continues where the record ends. A later run with the same file does not repeat the calls in it and appends its own. The measured times can also be used
 to plan the next problem with the same models and workflows. A last line that was cut off is ignored and overwritten.
 """
 
@@ -22,6 +22,8 @@ import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.files import AnyPath, path_of, shown_path
+from gpuyard.plan.executor.execution_state import NOWHERE
+from gpuyard.plan.executor.executor import Run
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.workers.packed import Packed
 
@@ -42,6 +44,10 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     result: str = ""
     model: str = ""
     workflow: str = ""
+    gpu: int = NOWHERE
+    start: float = 0.0
+    end: float = 0.0
+    """0 in records of earlier versions, which have no times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,10 @@ class RunRecord:
     """The measured durations of calls, by workflow and node."""
     load_seconds: Mapping[str, list[float]] = field(default_factory=dict)
     """The measured load times, by model."""
+    places: Mapping[tuple[str, str], tuple[int, float, float]] = field(default_factory=dict)
+    """Where and when calls ran, by request and node: the first GPU, start and end."""
+    clock_s: float = 0.0
+    """The time of the plan at the last line."""
     length: int = 0
     """The number of bytes up to the end of the last whole line."""
 
@@ -71,6 +81,11 @@ class RunRecord:
             for call in range(len(problem.calls))
             if (name := names_of(problem, call)) in self.results
         }
+
+    def runs(self, problem: Problem) -> list[Run]:
+        """Return the calls that are done, with their places and times as far as these were recorded."""
+        done = ((call, self.places.get(names_of(problem, call))) for call in self.done(problem))
+        return [Run(call, *place) for call, place in done if place is not None]
 
 
 def names_of(problem: Problem, call: int) -> tuple[str, str]:
@@ -104,6 +119,7 @@ def read_record(path: AnyPath, *, may_be_missing: bool = False) -> RunRecord:
     if said.format != FORMAT:
         raise WrongInput(f"{shown_path(path)}: this is not the record of a run, as `plan run --resume` writes it.")
     results: dict[tuple[str, str], Packed] = {}
+    places: dict[tuple[str, str], tuple[int, float, float]] = {}
     calls, loads = defaultdict(list), defaultdict(list)
     for line in read:
         if line.model:
@@ -111,7 +127,10 @@ def read_record(path: AnyPath, *, may_be_missing: bool = False) -> RunRecord:
         else:
             results[line.request, line.node] = Packed(base64.b64decode(line.result))
             calls[line.workflow, line.node].append(line.seconds)
-    return RunRecord(said.instance, said.calls, results, calls, loads, len(whole))
+            if line.gpu != NOWHERE:
+                places[line.request, line.node] = (line.gpu, line.start, line.end)
+    clock_s = max((line.end for line in read), default=0.0)
+    return RunRecord(said.instance, said.calls, results, calls, loads, places, clock_s, len(whole))
 
 
 def with_measured_times(problem: Problem, record: RunRecord) -> Problem:
@@ -143,21 +162,19 @@ class RecordWriter:
         if not record.length:
             self._write(_Head(FORMAT, problem.name, len(problem.calls)))
 
-    def called(self, call: int, seconds: float, result: Packed | None) -> None:
+    def called(self, run: Run, seconds: float, result: Packed | None) -> None:
         """Record a call that is done, before its result may be dropped."""
         content = b"" if result is None else result.content
         if isinstance(content, Path):
             content = content.read_bytes()
-        request, node = names_of(self._problem, call)
-        self._write(
-            _Line(
-                seconds, request, node, base64.b64encode(content).decode(), workflow=_workflow_of(self._problem, call)
-            )
-        )
+        request, node = names_of(self._problem, run.call)
+        packed = base64.b64encode(content).decode()
+        workflow = _workflow_of(self._problem, run.call)
+        self._write(_Line(seconds, request, node, packed, "", workflow, run.gpu, run.start_s, run.end_s))
 
-    def loaded(self, model: int, seconds: float) -> None:
-        """Record a load."""
-        self._write(_Line(seconds, model=self._problem.models[model].name))
+    def loaded(self, model: int, seconds: float, end_s: float) -> None:
+        """Record a load that ended at this time of the plan."""
+        self._write(_Line(seconds, model=self._problem.models[model].name, end=end_s))
 
     def _write(self, line: msgspec.Struct) -> None:
         self._file.write(msgspec.json.encode(line) + b"\n")

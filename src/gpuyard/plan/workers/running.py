@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, Protocol, TypeAlias
+from typing import Annotated, Any, Final, Protocol, TypeAlias
 
 from msgspec import Meta
 
@@ -22,31 +22,48 @@ from gpuyard.input.arguments import argument
 from gpuyard.input.document import parse
 from gpuyard.input.files import AnyPath, path_of, read_file
 from gpuyard.live.sdk import Task
-from gpuyard.plan.executor.executor import Rules
-from gpuyard.plan.planner.api import check_search, prepare, read, valid_plan
+from gpuyard.plan.executor.executor import Rules, Run
+from gpuyard.plan.planner.api import (
+    WEIGHTED,
+    Watching,
+    check_idle_rate,
+    check_search,
+    prepare,
+    read,
+    unwatched,
+    valid_plan,
+)
+from gpuyard.plan.planner.bounds import lower_bound
+from gpuyard.plan.planner.default_strategy import DEFAULT_STRATEGY
 from gpuyard.plan.planner.plan import Plan, measure
+from gpuyard.plan.planner.priorities import urgent_first
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.strategies import SearchBudget, can_plan, within
 from gpuyard.plan.planner.strategies import strategy as strategy_named
 from gpuyard.plan.workers import On
 from gpuyard.plan.workers.energy_meter import meter_here
 from gpuyard.plan.workers.follow import FollowOptions, FollowResult, GpuSource, OwnGpus, follow
+from gpuyard.plan.workers.leases import in_blocks
 from gpuyard.plan.workers.local import LocalPool
 from gpuyard.plan.workers.plans import actual_plan, at_levels
 from gpuyard.plan.workers.pool import Pool
-from gpuyard.plan.workers.power import PlannedLevels
+from gpuyard.plan.workers.power import NoClocks, PlannedLevels, clocks_here
+from gpuyard.plan.workers.remote import RemoteClocks, RemotePool
 from gpuyard.plan.workers.run_record import RecordWriter, RunRecord, read_record, with_measured_times
 from gpuyard.plan.workers.settings import Runtimes, all_virtual, read_runtimes
 
 CallRetries = Annotated[int, Meta(ge=0, le=1_000_000)]
 SpeedUp = Annotated[float, Meta(ge=0.001, le=1e9)]
+REPLANS: Final = ("heft_affinity", "dynamic", "batch")
+"""Strategies that plan in a fraction of a second. With any other one the remaining work is replanned by the first: a run
+waits for no search, and what is planned again is out of date soon."""
 
 
 class BorrowedGpus(GpuSource, Protocol):
     """GPUs borrowed for the run, such as `workers.leases.ClusterGpus`."""
 
-    devices: list[str]
-    """The CUDA device name of each GPU that was lent."""
+    def pool(self, runtimes: Runtimes) -> Pool:
+        """Return the workers on the GPUs that were lent."""
 
     def wait(self, watch: Callable[[Task], None], ended: Callable[[], bool]) -> None:
         """Wait until GPUs were lent, or until `ended` returns True."""
@@ -78,6 +95,8 @@ class RunWatch:
     warning: Callable[[str], None] = lambda _sentence: None
     stopped: Callable[[], bool] = lambda: False
     """Polled; once it returns True, the run ends in order and gives back what it holds."""
+    searching: Watching = unwatched
+    """Follows the search of the first plan, or ends it early with the best plan so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +108,10 @@ class PlanRun:
     followed: FollowResult
     level_warnings: tuple[str, ...] = ()
     """Power levels of the plan that could not be set."""
+    earlier: tuple[Run, ...] = ()
+    """Calls that an earlier run has done, as far as it recorded where and when."""
+    resumed_at_s: float | None = None
+    """The time of the plan at which this run continued an earlier one; None: it continued none."""
     energy_j: float | None = None
     """The energy of the GPUs during the run, as counted by NVML; None if they were borrowed, elsewhere or not counted."""
 
@@ -105,7 +128,7 @@ class PlanRun:
     def figures(self) -> dict[str, Any]:
         """The figures as `gpuyard plan run --json` prints them."""
         executor, calls = self.followed.executor, len(self.problem.calls)
-        makespan = max((one.end_s for one in executor.runs), default=0.0)
+        makespan = max((one.end_s for one in (*self.earlier, *executor.runs)), default=0.0)
         # In a run that was ended early, most missing calls were just not reached.
         left = (
             executor.given_up
@@ -113,16 +136,20 @@ class PlanRun:
             else set(range(calls)) - {one.call for one in executor.runs} - executor.restored
         )
         planned_s = self.planned.makespan_s
+        counts = asdict(executor.counts)
+        if not self.problem.preload:
+            del counts["hidden_switch_s"]
         return {
             "calls": calls,
             "done": executor.done,
             "done_before": len(executor.restored),
+            **({} if self.resumed_at_s is None else {"resumed_at_s": self.resumed_at_s}),
             "planned_makespan_s": planned_s,
             "makespan_s": makespan,
             "gap": (makespan / planned_s - 1 if planned_s else 0.0) if self.complete else None,
             **({} if self.energy_j is None else {"energy_j": self.energy_j}),
             "planned_switches": measure(self.problem, self.planned).switches,
-            **asdict(executor.counts),
+            **counts,
             "ended_by_hand": self.ended_early,
             "failed": [{"call": self.problem.name_of(call), "why": executor.why_not(call)} for call in sorted(left)],
             "losses": self.followed.losses,
@@ -130,7 +157,9 @@ class PlanRun:
 
     def actual(self) -> bytes:
         """The actual runs as a plan file, with the measured times."""
-        return actual_plan(self.problem, self.followed.executor.runs, ended_by_hand=self.ended_early)
+        executor = self.followed.executor
+        loads = executor.loads if self.problem.preload else ()
+        return actual_plan(self.problem, [*self.earlier, *executor.runs], loads, ended_by_hand=self.ended_early)
 
 
 def run_plan(
@@ -140,9 +169,10 @@ def run_plan(
     runtimes: Runtimes | AnyPath | None = None,
     on: On = On.LOCAL,
     ray_address: str = "auto",
-    strategy: str = "heft_affinity",
+    strategy: str = DEFAULT_STRATEGY,
     seconds: float = 10.0,
     seed: int = 0,
+    idle_rate: float | None = None,
     retries: int = 2,
     speed_up: float = 1.0,
     borrow: Borrowing | None = None,
@@ -152,9 +182,10 @@ def run_plan(
 ) -> PlanRun:
     """Follow a plan with workers that load, hold, unload and call models.
 
-    Without `plan` one is made first, within `seconds`; `strategy` also replans the remaining work when the plan no
-    longer holds. `runtimes` is a file that says how each model is run; without it all models sleep for the planned time
-    divided by `speed_up`. `borrow` obtains GPUs, for example from a cluster that may reclaim them; without it the GPUs
+    Without `plan` one is made first, as by `solve`: with `strategy`, within `seconds`. When the plan no longer holds, the
+    remaining work is replanned by `heft_affinity`, or by `strategy` if that is as fast (`REPLANS`).
+    `idle_rate` determines the weights of the strategy `pareto`. `runtimes` is a file that says how each model is run; without it all models sleep for the planned time
+    divided by `speed_up`. `borrow` obtains GPUs and their workers, for example from a cluster that may reclaim them; without it the GPUs
     of this machine, or of the Ray cluster, are used. `resume` is a file in which every call and load is recorded as it
     ends; the calls that it already contains are not run again. `times` is such a file whose measured durations of nodes
     and load times replace those of the problem.
@@ -167,7 +198,7 @@ def run_plan(
     if speed_up != 1.0 and not how.are_virtual:
         raise WrongInput("--speed-up works only with virtual runtimes.")
     if borrow is not None and on is On.RAY:
-        raise WrongInput("--borrow uses GPUs of this machine, and --on ray those of the Ray cluster; omit one of them.")
+        raise WrongInput("--borrow uses GPUs of a scheduler, and --on ray those of the Ray cluster; omit one of them.")
     if resume is not None and on is On.RAY:
         raise WrongInput("--resume records results of workers of this machine; it does not work with --on ray.")
     if times is not None:
@@ -177,12 +208,16 @@ def run_plan(
         restored = record.done(problem)
     except WrongInput as error:
         raise WrongInput(f"{resume}: {error}") from None
+    if borrow is not None:
+        problem = in_blocks(problem)
     can_plan(strategy, problem)
+    idle_rate = check_idle_rate(strategy, idle_rate)
     given = plan if plan is None or isinstance(plan, Plan) else valid_plan(plan, problem)
-    watch.preparing(strategy, problem)
+    replans = strategy if strategy in REPLANS else REPLANS[0]
+    watch.preparing(replans if given is not None else strategy, problem)
     with ExitStack() as held:
-        solve = _solver(strategy, seed, watch.stopped)
-        planned = given or solve(problem, seconds)
+        planned = given if given is not None else _first_plan(problem, strategy, seconds, seed, idle_rate, watch)
+        replan = _solver(replans, seed, watch.stopped)
         problem = at_levels(problem, planned)
         watch.planned(problem, planned)
         if borrow is None:
@@ -198,13 +233,14 @@ def run_plan(
             how,
             pool,
             source,
-            lambda rest: solve(rest, _thinking_s(rest) / speed_up),
+            lambda rest: replan(rest, _thinking_s(rest) / speed_up),
             Rules(retries=retries),
             speed_up,
             watch.progress,
             outcome=watch.result,
             ended=watch.stopped,
             restored=restored,
+            clock_s=record.clock_s,
             record=None if resume is None else held.enter_context(closing(RecordWriter(resume, problem, record))),
         )
         levels = _levels(problem, planned, pool, watch.warning, virtual=how.are_virtual)
@@ -216,7 +252,17 @@ def run_plan(
             meter = meter_here(pool.devices)
         followed = follow(following)
         energy_j = None if meter is None else meter.joules()
-    return PlanRun(problem, planned, followed, tuple(levels.troubles) if levels is not None else (), energy_j)
+        troubles = [] if levels is None else levels.troubles
+        troubles += pool.troubles if isinstance(pool, RemotePool) else []
+    return PlanRun(
+        problem,
+        planned,
+        followed,
+        tuple(troubles),
+        tuple(record.runs(problem)),
+        record.clock_s if restored else None,
+        energy_j,
+    )
 
 
 def runtimes_of(problem: Problem, path: AnyPath | None, *, here: bool) -> Runtimes:
@@ -233,6 +279,24 @@ def runtimes_of(problem: Problem, path: AnyPath | None, *, here: bool) -> Runtim
         raise WrongInput(f"{path}: {error}") from None
 
 
+def _first_plan(
+    problem: Problem, strategy: str, seconds: float, seed: int, idle_rate: float | None, watch: RunWatch
+) -> Plan:
+    """Plan within a number of seconds, as `solve` does."""
+    prepare(strategy)
+    solver, began = strategy_named(strategy), monotonic()
+    with watch.searching(strategy, lower_bound(problem).seconds) as search:
+        budget = within(
+            seconds,
+            lambda: monotonic() - began,
+            seed=seed,
+            stopped=lambda: search.stopped() or watch.stopped(),
+            better=search.better,
+        )
+        plan = solver(problem, replace(budget, idle_rate=idle_rate))
+    return urgent_first(problem, plan, reorder=strategy != WEIGHTED)
+
+
 def _solver(name: str, seed: int, stopped: Callable[[], bool]) -> Callable[[Problem, float], Plan]:
     """Return a function that plans a problem within a number of seconds; 0: one round."""
     prepare(name)
@@ -243,7 +307,8 @@ def _solver(name: str, seed: int, stopped: Callable[[], bool]) -> Callable[[Prob
 
         if not seconds:
             return solve(problem, SearchBudget(seed, rounds=1))
-        return solve(problem, within(seconds, lambda: monotonic() - began, seed=seed, stopped=stopped))
+        made = solve(problem, within(seconds, lambda: monotonic() - began, seed=seed, stopped=stopped))
+        return urgent_first(problem, made)
 
     return planned
 
@@ -263,7 +328,7 @@ def _pool(on: On, ray_address: str, problem: Problem, how: Runtimes, source: Own
 
         return RayPool(ray_address, len(problem.gpus), widest, how.of_model)
     if not isinstance(source, OwnGpus):
-        return LocalPool(source.devices, widest, how.of_model)
+        return source.pool(how)
     return LocalPool(_devices(len(problem.gpus), virtual=how.are_virtual), widest, how.of_model)
 
 
@@ -281,17 +346,15 @@ def _devices(count: int, *, virtual: bool) -> list[str]:
 def _levels(
     problem: Problem, planned: Plan, pool: Pool, warn: Callable[[str], None], *, virtual: bool
 ) -> PlannedLevels | None:
-    """Return the setter of the plan's power levels; None if the plan has none, or the GPUs are not on this machine."""
-    if planned.level is None or virtual or not isinstance(pool, LocalPool):
+    """Return the setter of the plan's power levels; None if the plan has none, or they cannot be set."""
+    if planned.level is None or virtual:
         return None
-    import pynvml  # type: ignore[import-untyped]
-
-    from gpuyard.system.clock_guard import ClockGuard
-    from gpuyard.system.gpu_clocks import Clocks
-
+    if isinstance(pool, RemotePool):
+        return PlannedLevels(problem, planned, [str(gpu) for gpu in range(len(problem.gpus))], RemoteClocks(pool))
     try:
-        pynvml.nvmlInit()
-        return PlannedLevels(problem, planned, pool.devices, Clocks(pynvml, ClockGuard()))
-    except pynvml.NVMLError as error:
-        warn(f"The power levels of the plan are not applied: {error}.")
+        if not isinstance(pool, LocalPool):
+            raise NoClocks("The power levels of the plan are not applied on a Ray cluster.")
+        return PlannedLevels(problem, planned, pool.devices, clocks_here())
+    except NoClocks as error:
+        warn(str(error))
         return None

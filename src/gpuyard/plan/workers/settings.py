@@ -26,7 +26,7 @@ from gpuyard.plan.workers.order import Runtime
 
 ALL_OTHERS: Final = "*"
 KEYS: Final = {
-    "python": ("options",),
+    "python": ("options", "preload"),
     "command": (),
     "openai": ("model", "prompt", "options"),
     "virtual": (),
@@ -49,6 +49,11 @@ class Runtimes:
 
     of_model: list[Runtime]
     inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def preloads(self) -> list[bool]:
+        """Whether each model may be loaded while another one is called."""
+        return [bool(runtime.settings.get("preload", True)) for runtime in self.of_model]
 
     @property
     def are_virtual(self) -> bool:
@@ -128,6 +133,8 @@ def _python(place: str, said: dict[str, Any]) -> dict[str, Any]:
     module, colon, name = str(said["python"]).partition(":")
     if not (module and colon and name):
         raise WrongInput(f"{place}.python is {said['python']!r}; it must be module:name.")
+    if not isinstance(said.get("preload", True), bool):
+        raise WrongInput(f"{place}.preload is {said['preload']!r}; it must be true or false.")
     return said | {"options": _options(place, said)}
 
 

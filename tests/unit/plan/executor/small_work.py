@@ -27,6 +27,7 @@ def work(
     kind: Sequence[int] | None = None,
     multi_model: bool = False,
     priority: Sequence[int] = (),
+    preloads: Sequence[bool] = (),
 ) -> Work:
     return Work(
         model=[model for model, _, _ in calls],
@@ -44,6 +45,7 @@ def work(
         host=host or [0] * gpus,
         multi_model=multi_model,
         priority=priority,
+        preloads=preloads,
     )
 
 

@@ -74,10 +74,11 @@ def test_slack_is_shared_because_the_first_step_down_saves_most() -> None:
     assert slow.level.tolist() == [1, 1, 0]
 
 
+@pytest.mark.parametrize("preload", [False, True])
 @pytest.mark.parametrize("slower", [0.0, 0.05])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_levels_save_energy_and_keep_every_rule_and_the_given_time(family: str, slower: float) -> None:
-    asked = with_levels(generate(family, 150, 4, seed=4, mixed=True))
+def test_levels_save_energy_and_keep_every_rule_and_the_given_time(family: str, slower: float, preload: bool) -> None:
+    asked = replace(with_levels(generate(family, 150, 4, seed=4, mixed=True)), preload=preload)
     first = dynamic(asked, SearchBudget())
     slow = with_power_levels(asked, first, known(asked), slower)
     assert check(asked, slow) == []

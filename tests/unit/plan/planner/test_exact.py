@@ -17,7 +17,7 @@ from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import MOST_CALLS, SearchBudget, within
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.exact import exact, improved
-from tests.unit.plan.planner.small_problems import drawn, instance, problem
+from tests.unit.plan.planner.small_problems import Node, drawn, instance, problem
 
 ENOUGH = SearchBudget(rounds=500)
 
@@ -61,6 +61,26 @@ def test_exact_handles_slow_gpus_arrivals_and_initially_loaded_models() -> None:
     assert check(asked, plan) == []
     assert plan.makespan_s == pytest.approx(best_of_all(asked))
     assert plan.proven_s == pytest.approx(plan.makespan_s)
+
+
+@pytest.mark.parametrize("gb", [60.0, 40.0])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [("a", "A", 5.0, ""), ("b", "B", 2.0, ""), ("c", "A", 1.0, "b"), ("d", "C", 1.0, "")],
+        [("a", "A", 5.0, ""), ("b", "B2", 2.5, "a"), ("c", "A", 1.0, ""), ("d", "C", 4.0, "")],
+        [("a", "A", 1, ""), ("b", "B", 2, "a"), ("c", "C", 6, "a"), ("d", "B", 1.5, "a"), ("e", "A", 1, "b c")],
+    ],
+)
+def test_with_preload_exact_matches_brute_force_and_proves_it(nodes: list[Node], gb: float) -> None:
+    """Two models of 25 GB fit on 60 GB side by side, and on 40 GB they do not."""
+    said = instance(*nodes, gpus=2, preload=True)
+    said.gpus[0].memory_gb, said.gpus[1].memory_gb = 60.0, gb
+    asked = problem_of(said)
+    plan = exact(asked, ENOUGH)
+    assert check(asked, plan) == []
+    assert plan.makespan_s == pytest.approx(best_of_all(asked), rel=1e-6)
+    assert plan.proven_s == pytest.approx(plan.makespan_s, rel=1e-6)
 
 
 def test_exact_does_not_wait_for_a_busy_gpu_it_does_not_need() -> None:

@@ -130,7 +130,7 @@ def test_an_empty_problem_has_one_empty_plan() -> None:
 def test_a_front_is_written_with_its_weights_and_drawn_with_the_choice() -> None:
     asked = problem(("a", "A", 1.0, ""))
     found = front(asked, [worth(10, 0.1, 9, 2.0), worth(12, 0.2, 3, 1.0)], idle_rate=0.5)
-    said = msgspec.json.decode(write_front(asked, found, "pareto", 1.0))
+    said = msgspec.json.decode(write_front(asked, found, "pareto"))
     assert said["format"] == "planner-front/1"
     assert said["points"][said["chosen"]]["switches"] == 9
     assert sum(said["weights"].values()) == 1.0

@@ -15,7 +15,7 @@ RIGHT = plan((1, 3, 8), (0, 12, 14))
 
 
 def written(**changes: object) -> bytes:
-    said = msgspec.json.decode(write_plan(TWO, RIGHT, "by hand", 0.5))
+    said = msgspec.json.decode(write_plan(TWO, RIGHT, "by hand"))
     return msgspec.json.encode(said | changes)
 
 
@@ -28,13 +28,16 @@ def test_a_plan_is_written_in_the_documented_format() -> None:
             {"request": "r0", "node": "b", "gpus": [0, 1], "start": 12.0, "end": 14.0},
         ],
         "planner": "by hand",
-        "planning_s": 0.5,
     }
+
+
+def test_a_plan_of_an_earlier_version_that_says_how_long_planning_took_is_read() -> None:
+    assert read_plan(written(planning_s=0.5), TWO).faults == ()
 
 
 @pytest.mark.parametrize("level", [None, np.array([0, 1], dtype=np.int32)])
 def test_a_written_plan_is_read_back(level: "np.ndarray[tuple[int], np.dtype[np.int32]] | None") -> None:
-    read = read_plan(write_plan(TWO, replace(RIGHT, level=level), "by hand", 0.0), TWO)
+    read = read_plan(write_plan(TWO, replace(RIGHT, level=level), "by hand"), TWO)
     assert read.faults == ()
     assert read.planner == "by hand"
     for column in ("gpu", "start", "end", "level"):
@@ -88,3 +91,27 @@ def test_missing_or_duplicate_calls_and_invalid_gpus_are_faults() -> None:
     assert read_plan(written(tasks=[a, b]), TWO).faults == (
         "r0/b is planned on the GPUs [0, 2]; it needs 2 with consecutive numbers.",
     )
+
+
+LOAD = {"model": "B2", "gpus": [0, 1], "start": 1.0, "end": 4.0}
+
+
+def test_measured_loads_are_read() -> None:
+    loads = read_plan(written(loads=[LOAD]), TWO).plan.loads
+    assert loads is not None
+    assert [column.tolist() for column in (loads.model, loads.gpu, loads.start, loads.end)] == [[1], [0], [1.0], [4.0]]
+    assert read_plan(written(), TWO).plan.loads is None
+
+
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        (LOAD | {"model": "C"}, "loads[0].model: the problem has no model 'C'."),
+        (LOAD | {"gpus": [1, 2]}, "loads[0].gpus: 'B2' needs 2 GPUs with consecutive numbers."),
+        (LOAD | {"gpus": []}, "loads[0].gpus: 'B2' needs 2 GPUs with consecutive numbers."),
+    ],
+)
+def test_impossible_loads_are_refused(load: dict[str, object], said: str) -> None:
+    with pytest.raises(WrongInput) as error:
+        read_plan(written(loads=[load]), TWO)
+    assert str(error.value) == said

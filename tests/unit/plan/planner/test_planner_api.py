@@ -1,8 +1,11 @@
 """Plans from Python: what the commands call."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -131,10 +134,57 @@ def test_options_of_reading_change_the_problem(file: Path) -> None:
     assert (len(asked.gpus), asked.multi_model) == (5, True)
 
 
+def test_preload_can_be_asked_for_if_the_memory_of_all_gpus_is_known(tmp_path: Path) -> None:
+    said = generate("chain", 10, 2)
+    known, unknown = tmp_path / "known.json", tmp_path / "unknown.json"
+    known.write_bytes(write_instance(said))
+    said.gpus[1].memory_gb = inf
+    unknown.write_bytes(write_instance(said))
+    assert [planner.read(known, preload=option).preload for option in (None, True, False)] == [False, True, False]
+    with pytest.raises(WrongInput, match=r"unknown\.json: GPU 1 has no memory_gb, and preload needs it"):
+        planner.read(unknown, preload=True)
+
+
 def test_a_strategy_is_prepared_once() -> None:
     assert prepare("batch") == prepare("batch")
     with pytest.raises(WrongInput, match="Unknown strategy 'magic'"):
         prepare("magic")
+
+
+PREPARED = """
+import importlib, pkgutil, sys
+from dataclasses import replace
+from gpuyard.plan.planner import compiled
+from gpuyard.plan.planner.api import prepare
+from gpuyard.plan.planner.strategies import SearchBudget, strategy
+from tests.unit.plan.planner.small_problems import drawn
+
+modules = [importlib.import_module(f"{compiled.__name__}.{one.name}") for one in pkgutil.iter_modules(compiled.__path__)]
+functions = {f"{f.__module__}.{f.__name__}": f for m in modules for f in vars(m).values() if hasattr(f, "nopython_signatures")}
+
+def signatures():
+    return {name: len(function.nopython_signatures) for name, function in functions.items()}
+
+prepare(sys.argv[1])
+before = signatures()
+assert any(before.values())
+for asked in (drawn("tiny", 40, 3), drawn("multi_gpu", 40, 4), replace(drawn("agentic", 40, 4), preload=True)):
+    strategy(sys.argv[1])(asked, SearchBudget(1, int(sys.argv[2])))
+print([name for name, many in signatures().items() if many != before[name]])
+"""
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("search", 1500), ("exact", 5)])
+def test_nothing_is_left_to_compile_after_a_strategy_is_prepared(name: str, rounds: int) -> None:
+    """In a process of its own, where nothing was compiled or loaded before."""
+    said = subprocess.run(
+        [sys.executable, "-c", PREPARED, name, str(rounds)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert said == "[]\n"
 
 
 @pytest.mark.parametrize(

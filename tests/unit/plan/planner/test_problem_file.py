@@ -234,6 +234,23 @@ def test_an_error_in_a_request_after_a_count_names_its_own_line() -> None:
         read_problem(alike.encode())
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "sentence"),
+    [
+        ("r0, count: 3", "r0-1", "line 14, requests[1].request_id: 'r0-1' is also the id of requests[0]."),
+        ("r0-1", "r0, count: 3", "line 14, requests[1].id: 'r0-1' is also the id of requests[0]."),
+        ("r0, count: 3", "r0, count: 2", "line 14, requests[1].request_id: 'r0-0' is also the id of requests[0]."),
+    ],
+)
+def test_an_id_that_a_count_repeats_is_reported_with_the_requests_of_the_file(
+    first: str, second: str, sentence: str
+) -> None:
+    alike = USERS.replace("request_id: r0", f"request_id: {first}").replace("request_id: r1", f"request_id: {second}")
+    with pytest.raises(WrongInput) as refused:
+        read_problem(alike.encode())
+    assert str(refused.value) == sentence
+
+
 def test_the_documented_name_of_the_gpus_is_offered_for_an_unknown_one() -> None:
     with pytest.raises(WrongInput, match=r'Unknown name "xyzzy" in the file; known names: .*\bgpus\b'):
         read_problem((USERS + "xyzzy: 1\n").encode())

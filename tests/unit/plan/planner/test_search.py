@@ -1,7 +1,7 @@
 """The searches: every plan on the way keeps the rules, the same seed gives the same plan, and auto is never the worse choice."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -19,7 +19,18 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import SearchBudget, strategy, within
 from gpuyard.plan.planner.strategies.dynamic import dynamic
-from gpuyard.plan.planner.strategies.search import CHOICES, MOVES, SESSIONS, improved, objective, search
+from gpuyard.plan.planner.strategies.search import (
+    CHOICES,
+    MOVES,
+    SESSIONS,
+    _Effort,
+    _Episodes,
+    _take_turns,
+    improved,
+    objective,
+    search,
+    work_of_a_list,
+)
 from tests.unit.plan.planner.problem_stories import ints
 from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
@@ -44,7 +55,16 @@ def demanding() -> Problem:
 
 
 @pytest.mark.parametrize(
-    "asked", [drawn("multi_gpu", 120, 9, seed=3), drawn("tiny", 200, 3), drawn("switch_heavy", 60, 9), demanding()]
+    "asked",
+    [
+        drawn("multi_gpu", 120, 9, seed=3),
+        drawn("tiny", 200, 3),
+        drawn("switch_heavy", 60, 9),
+        demanding(),
+        replace(drawn("multi_gpu", 120, 9, seed=3), preload=True),
+        replace(drawn("tiny", 200, 3), preload=True),
+        replace(demanding(), preload=True),
+    ],
 )
 def test_incremental_timing_equals_full_timing(asked: Problem) -> None:
     plan = dynamic(asked, SearchBudget())
@@ -78,7 +98,16 @@ def test_the_best_plan_of_the_moves_is_kept() -> None:
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asked", [drawn("multi_gpu", 120, 9, seed=3), drawn("tight_chain", 150, 3), demanding()])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        drawn("multi_gpu", 120, 9, seed=3),
+        drawn("tight_chain", 150, 3),
+        demanding(),
+        replace(drawn("tight_chain", 150, 3), preload=True),
+        replace(demanding(), preload=True),
+    ],
+)
 def test_any_list_of_sessions_is_a_plan(asked: Problem) -> None:
     plan = dynamic(asked, SearchBudget())
     order = order_of(asked, plan)
@@ -88,7 +117,7 @@ def test_any_list_of_sessions_is_a_plan(asked: Problem) -> None:
     listed = session_sim.allocate_sessions(sim)
     count = session_search.sessions_from_plan(sim, order, plan.gpu, listed)
     tie_break = np.zeros(int(sim.kind.max()) + 2)
-    figures = np.array([plan.makespan_s, np.inf, np.inf, 1e9])
+    figures = np.array([plan.makespan_s, np.inf, np.inf, 1e9, 0.0])
     source = source_of(1)
     for _ in range(60):  # so warm that everything is accepted
         count = session_search.rearrange(
@@ -107,6 +136,42 @@ def test_a_list_without_sessions_is_a_plan_too() -> None:
     assert (check(asked, played), played.makespan_s) == ([], span)
 
 
+@pytest.mark.parametrize("asked", [drawn("multi_gpu", 120, 9, seed=3), drawn("tiny", 200, 3), demanding()])
+def test_a_simulation_ends_once_its_gpus_have_waited_too_long(asked: Problem) -> None:
+    sim = session_sim.allocate_sim(asked, ListScheduler(asked).rank(1.0), 200)
+    tie_break = np.zeros(int(sim.kind.max()) + 2)
+
+    def simulated(most_idle: float) -> float:
+        return session_sim.simulate_sessions(sim, session_sim.allocate_sessions(sim), 0, tie_break, most_idle)
+
+    span = simulated(np.inf)
+    busy = seconds_on(asked, sim.gpu) * asked.width[asked.calls.model]
+    idle = float(sim.free.sum() - asked.free_first.sum() - busy.sum())
+    assert idle > 0.0
+    assert simulated(idle * (1 + 1e-9)) == span
+    assert sim.line[:, session_sim.UNSTARTED].sum() == 0
+    assert simulated(idle / 2) == np.inf
+    assert 0 < sim.line[:, session_sim.UNSTARTED].sum() < len(asked.calls)
+
+
+def test_lists_that_are_not_simulated_to_the_end_could_not_be_accepted() -> None:
+    asked = drawn("tiny", 200, 3)
+    plan = search(asked, SearchBudget(rounds=40))
+    sim = session_sim.allocate_sim(asked, ListScheduler(asked).rank(1.0), 300)
+    listed, trial = session_sim.allocate_sessions(sim), session_sim.allocate_sessions(sim)
+    count = session_search.sessions_from_plan(sim, order_of(asked, plan), plan.gpu, listed)
+    tie_break = np.zeros(int(sim.kind.max()) + 2)
+    figures = session_search.first_figures(sim, listed, count, tie_break, plan.makespan_s)
+    best, rounds = (np.zeros(len(asked.calls)), np.zeros(len(asked.calls), dtype=np.int32)), 300
+    session_search.rearrange(sim, listed, trial, count, 250, tie_break, 10.0, rounds, SESSIONS, figures, *best, source_of(1))  # fmt: skip
+    assert figures[session_search.SIMULATED] < 0.95 * rounds * len(asked.calls)
+    source, scale = source_of(2), plan.makespan_s
+    for _ in range(100):
+        ends = np.array([scale * below(source, 1000) / 800.0 for _ in range(1 + below(source, 9))])
+        value = session_search._value(ends, scale)
+        assert session_search._mean_end(value, scale) >= ends.mean()
+
+
 def test_the_choices_are_those_of_the_settings() -> None:
     assert tuple(CHOICES) == ListSettings._fields
 
@@ -122,7 +187,15 @@ def test_plans_of_every_family_keep_every_rule_and_are_shorter_than_dynamic(fami
         assert plan.makespan_s < dynamic(asked, SearchBudget()).makespan_s
 
 
-@pytest.mark.parametrize("asked", [demanding(), replace(drawn("agentic", 100, 3), multi_model=True)])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        demanding(),
+        replace(drawn("agentic", 100, 3), multi_model=True),
+        replace(demanding(), preload=True),
+        replace(drawn("agentic", 100, 3), multi_model=True, preload=True),
+    ],
+)
 def test_all_rules_are_kept_for_more_demanding_problems(asked: Problem) -> None:
     plan = search(asked, SearchBudget(rounds=60))
     assert check(asked, plan) == []
@@ -144,11 +217,11 @@ def test_more_rounds_improve_the_plan() -> None:
 
 
 @pytest.mark.parametrize("name", ["search", "auto"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["agentic", "multi_gpu", "tight_chain", "tiny"])
 def test_more_work_continues_the_same_search_and_never_gives_a_longer_plan(family: str, name: str) -> None:
     asked = drawn(family, 120, 4, seed=3)
     told: list[list[float]] = []
-    for work_s in (0.0, 0.002, 0.008, 0.03, 0.1):
+    for work_s in (0.0, 0.002, 0.008, 0.03, 0.06):
         told.append([])
         plan = strategy(name)(
             asked, SearchBudget(5, work_s=work_s, better=lambda plan: told[-1].append(plan.makespan_s))
@@ -171,12 +244,35 @@ def test_the_same_work_gives_the_same_plan_whenever_the_clock_is_asked() -> None
 
 def test_a_search_ends_when_the_clock_says_so_with_the_best_plan_until_then() -> None:
     asked = drawn("tiny", 200, 3)
-    full = search(asked, SearchBudget(3, work_s=0.7))
+    full = search(asked, SearchBudget(3, work_s=0.1))
     ticks = iter(range(10**9))
-    cut = search(asked, within(1.0, lambda: next(ticks) * 0.02, seed=3))
+    cut = search(asked, within(0.143, lambda: next(ticks) * 0.00286, seed=3))
     assert next(ticks) < 60
     assert check(asked, cut) == []
     assert cut.makespan_s >= full.makespan_s
+
+
+class Paying:
+    """A search of one round per episode, of which every so many find a better plan."""
+
+    def __init__(self, effort: _Effort, every: int) -> None:
+        self.episodes, self._effort, self._every, self.count = _Episodes(1, 1), effort, every, 0
+
+    def episode(self, rounds: int) -> bool:
+        for _ in self._effort.steps(rounds):
+            self._effort.did(self._effort.round_s)
+        self.count += 1
+        return self._every > 0 and self.count % self._every == 0
+
+
+def test_a_search_that_finds_better_plans_gets_more_work_and_none_gets_nothing() -> None:
+    effort = _Effort(drawn("chain", 60, 2), SearchBudget(rounds=1000))
+    always, sometimes, never = (Paying(effort, every) for every in (1, 3, 0))
+    _take_turns([never, sometimes, always], effort)
+    assert always.count + sometimes.count + never.count == 1000
+    assert always.count > 1.5 * sometimes.count
+    assert sometimes.count > 1.5 * never.count
+    assert never.count > 50
 
 
 def test_deadlines_come_first_and_the_makespan_after_them() -> None:
@@ -243,6 +339,27 @@ def test_auto_is_never_longer_than_the_strategies_it_chooses_from(family: str) -
         plan = strategy("auto")(asked, budget)
         assert check(asked, plan) == []
         assert plan.makespan_s <= min(others)
+
+
+@pytest.mark.parametrize("preload", [False, True])
+@pytest.mark.parametrize("calls", [12, 80])
+def test_auto_includes_all_schedules_of_heft_affinity_however_little_work_is_allowed(calls: int, preload: bool) -> None:
+    """As in plain Python, where the search is allowed a two-thousandth of the work."""
+    for family, seed in product(("agentic", "tiny", "switch_heavy"), range(2)):
+        asked = replace(drawn(family, calls, 4, seed=seed), preload=preload)
+        little = SearchBudget(work_s=3 * work_of_a_list(asked))
+        assert strategy("auto")(asked, little).makespan_s <= strategy("heft_affinity")(asked, little).makespan_s
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_auto_has_the_plan_of_search_unless_it_has_a_better_start(family: str) -> None:
+    asked = drawn(family, 120, 4, seed=6)
+    starts, schedules = (
+        min(strategy(name)(asked, SearchBudget(5)).makespan_s for name in names)
+        for names in (("batch", "dynamic"), ("heft_affinity",))
+    )
+    both = [strategy(name)(asked, SearchBudget(5, rounds=150)) for name in ("search", "auto")]
+    assert starts < schedules or np.array_equal(both[0].start, both[1].start)
 
 
 def test_auto_proves_the_best_plan_of_a_small_problem() -> None:

@@ -22,6 +22,11 @@ def test_each_model_gets_its_runtime_and_a_star_matches_all_others() -> None:
     assert not runtimes.are_virtual
 
 
+def test_a_python_model_may_be_excluded_from_loading_beside_calls() -> None:
+    said = {"models": {"small": {"python": "m:F", "preload": False}, "*": {"command": ["x"]}}}
+    assert read_runtimes(said, TWO, []).preloads == [False, True]
+
+
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
@@ -34,6 +39,8 @@ def test_each_model_gets_its_runtime_and_a_star_matches_all_others() -> None:
         ({"models": {"*": {"python": "m:F", "option": {}}}}, "models.*: unknown key 'option'; did you mean 'options'?"),
         ({"models": {"*": {"python": "m.F"}}}, "models.*.python is 'm.F'; it must be module:name."),
         ({"models": {"*": {"python": "m:F", "options": 3}}}, "models.*.options must be a mapping."),
+        ({"models": {"*": {"python": "m:F", "preload": "no"}}}, "models.*.preload is 'no'; it must be true or false."),
+        ({"models": {"*": {"command": ["x"], "preload": True}}}, "models.*: unknown key 'preload'."),
         ({"models": {"*": {"command": "run it"}}}, "models.*.command must be a list of a program and its arguments."),
         ({"models": {"*": {"openai": "host:80", "model": "x"}}}, "models.*.openai is 'host:80'; it must be the address of the server, with http://."),
         ({"models": {"*": {"openai": "http://h"}}}, "models.*.model is missing: the name of the model on the server."),

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from threading import Event
 from typing import Any
 
 
@@ -28,6 +29,26 @@ class Echo:
             "sees": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "pid": os.getpid(),
         }
+
+
+_came = Event()
+
+
+class Comes:
+    """Tells that it was loaded."""
+
+    def __init__(self) -> None:
+        _came.set()
+
+    def __call__(self, _question: Any) -> str:
+        return "here"
+
+
+class Waits:
+    """Answers when the other model was loaded in the same process."""
+
+    def __call__(self, _question: Any) -> str:
+        return "it came" if _came.wait(30.0) else "it did not come"
 
 
 class Broken:

@@ -27,6 +27,10 @@ A model that spans several GPUs takes adjacent ones at multiples of its width. I
 idle members start to load, the others when their call ends, and no other group gets them in the meantime. A group that
 loses a member is dissolved.
 
+With `Problem.preload` a GPU may load beside its calls (`preloading`). A GPU decides when it becomes idle, as without it,
+but the load may have begun before, since the copy engine was free (`copied_at`): the plan is made before anything runs.
+So a switch costs only what is left of the load then, and a GPU that has held its model for long switches for nothing.
+
 Cost per call: log N for the queues and the event heap, and one look at every model. Progress is guaranteed: a model
 that was loaded but not called yet is only replaced by one with waiting calls, and a GPU that loads is never claimed, so
 after finitely many loads a call starts.
@@ -53,6 +57,7 @@ from gpuyard.plan.planner.compiled.decoding_state import (
 )
 from gpuyard.plan.planner.compiled.heaps import EVENT
 from gpuyard.plan.planner.compiled.jit import compiled, njit_noref, records
+from gpuyard.plan.planner.compiled.preloading import TOLERANCE_GB
 from gpuyard.plan.planner.problem import Floats, Ints
 
 
@@ -142,6 +147,41 @@ def _come(w: Any, call: Any, now: float) -> None:
 
 
 @njit_noref
+def _beside(w: Any, g: Any, b: Any) -> Any:
+    """Whether a GPU may load a model beside the one it holds."""
+    a = w.gpu_states[g].hold
+    if len(w.copying[0]) == 0 or a == NONE:
+        return False
+    return a != b and w.copying[2][a] + w.copying[2][b] <= w.copying[3][g] + TOLERANCE_GB
+
+
+@njit_noref
+def _switch_s(w: Any, g: Any, b: Any, at: float) -> Any:
+    """Seconds until a GPU that is free at an instant can run a model."""
+    state = w.gpu_states[g]
+    if _beside(w, g, b):
+        return max(0.0, state.copied_at + w.copying[0][b] - at)
+    change = w.switch[state.hold, b]
+    if change > 0.0 and state.copied_at > at:
+        change += state.copied_at - at
+    return change
+
+
+@njit_noref
+def _hold(w: Any, g: Any, b: Any, at: float) -> None:
+    """Let a GPU that is free hold another model, from the end of the switch on."""
+    state = w.gpu_states[g]
+    ready = at + _switch_s(w, g, b, at)
+    if _beside(w, g, b):
+        state.copied_at = max(state.free_at, state.copied_at + w.copying[0][b]) + w.copying[1][state.hold]
+    elif state.hold != b:
+        state.copied_at = ready
+    state.free_at = ready
+    state.hold = b
+    state.fresh = 1
+
+
+@njit_noref
 def _leave(w: Any, g: Any) -> None:
     """Stop counting a single GPU for the model it holds."""
     a = w.gpu_states[g].hold
@@ -155,9 +195,7 @@ def _send(w: Any, g: Any, b: Any, now: float) -> None:
     _leave(w, g)
     state = w.gpu_states[g]
     w.lines[b].groups += 1
-    state.free_at = now + w.switch[state.hold, b]
-    state.hold = b
-    state.fresh = 1
+    _hold(w, g, b, now)
     push_event(w, state.free_at, g)
 
 
@@ -168,9 +206,7 @@ def _load_for_group(w: Any, g: Any, now: float) -> None:
     lead = w.gpu_states[state.claim]
     m = lead.formed
     first = state.claim
-    state.free_at = now + w.switch[state.hold, m]
-    state.hold = m
-    state.fresh = 1
+    _hold(w, g, m, now)
     lead.loaded_at = max(lead.loaded_at, state.free_at)
     lead.waiting -= 1
     if lead.waiting == 0:
@@ -217,7 +253,7 @@ def _best_group(w: Any, b: Any, now: float) -> Any:
             if spoken_for or (speaks.fresh == 1 and (speaks.idle == 0 or w.lines[b].many == 0)):
                 cost = np.inf
                 break
-            cost += max(0.0, state.free_at - now) + w.switch[state.hold, b]
+            cost += max(0.0, state.free_at - now) + _switch_s(w, j, b, max(now, state.free_at))
         if cost < best:
             best = cost
             first = g
@@ -255,10 +291,10 @@ def _form(w: Any, b: Any, first: Any, now: float) -> None:
 
 
 @njit_noref
-def _worth_going(w: Any, of: ListSettings, a: Any, b: Any) -> Any:
-    """The value of one more group that switches from a to b, in seconds of work per group."""
+def _worth_going(w: Any, of: ListSettings, g: Any, b: Any, now: float) -> Any:
+    """The value of one more group that switches to b, such as that of g, in seconds of work per group."""
     line = w.lines[b]
-    change = w.switch[a, b]
+    change = _switch_s(w, g, b, now)
     near = line.ready + of.soon * line.soon
     worth = near + of.later * line.later
     if line.groups == 0:
@@ -314,7 +350,7 @@ def _change(w: Any, of: ListSettings, now: float) -> None:
             for b in range(models):
                 if not _could_go(w, of, g, b):
                     continue
-                gain = _worth_going(w, of, w.gpu_states[g].hold, b) - waiting
+                gain = _worth_going(w, of, g, b, now) - waiting
                 if gain > best or (must and to == NONE):
                     first = _best_group(w, b, now) if w.lines[b].width > 1 else g
                     if first != NONE:
@@ -401,6 +437,7 @@ def decode(
     switch: Floats,
     may_begin: Any,
     group_speed: Floats,
+    copying: tuple[Floats, Floats, Floats, Floats],
     kind: Any,
     held_first: Ints,
     free_first: Floats,
@@ -425,6 +462,7 @@ def decode(
         switch,
         may_begin,
         group_speed,
+        copying,
         jobs,
         gpu_states,
         lines,
@@ -459,6 +497,7 @@ def decode(
         state = gpu_states[g]
         state.hold, state.kind, state.free_at = held_first[g], kind[g], free_first[g]
         state.session, state.claim, state.running = NONE, NONE, NONE
+        state.copied_at = free_first[g]
         if state.hold != NONE and lines[state.hold].width == 1:
             lines[state.hold].groups += 1
         if state.free_at > 0.0:

@@ -23,11 +23,12 @@ JOB: Final = np.dtype([
 
 GPU_STATE: Final = np.dtype([
     ("hold", _i), ("kind", _i), ("free_at", _f), ("running", _i), ("idle", _i), ("next", _i), ("prev", _i),
-    ("fresh", _i), ("session", _i), ("claim", _i), ("formed", _i), ("waiting", _i), ("loaded_at", _f),
+    ("fresh", _i), ("session", _i), ("claim", _i), ("formed", _i), ("waiting", _i), ("loaded_at", _f), ("copied_at", _f),
 ])  # fmt: skip
 """A GPU. `fresh`: the model it holds or loads has not been called yet. `session`: the first GPU of the wide group it is
 in; `claim`: of the one it will be in. The first GPU keeps the data of its group: the model it is `formed` for, the
-number of members that do not load yet (`waiting`), and when the last will have loaded."""
+number of members that do not load yet (`waiting`), and when the last will have loaded. `copied_at`: from when on it can
+load its next model beside its calls, if it may (`preload`)."""
 
 LINE: Final = np.dtype([
     ("width", _i), ("groups", _i), ("many", _i), ("at", _i), ("ready", _f), ("soon", _f), ("later", _f),
@@ -52,6 +53,9 @@ class DecodingState(NamedTuple):
     switch: Any
     may_begin: Any
     group_speed: Any
+    copying: Any
+    """For `preload`: seconds to copy before and after a switch to or from each model, sizes of models, memory of GPUs;
+    empty if GPUs do not preload."""
     jobs: Any
     gpu_states: Any
     lines: Any

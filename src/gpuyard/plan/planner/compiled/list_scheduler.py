@@ -15,16 +15,20 @@ import numpy as np
 from gpuyard.plan.planner.compiled.decoding import ListSettings, decode
 from gpuyard.plan.planner.compiled.decoding_state import NONE
 from gpuyard.plan.planner.compiled.jit import compiled
-from gpuyard.plan.planner.compiled.timing import order_of, timed
+from gpuyard.plan.planner.compiled.timing import order_of, switching, timed
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
 
 class ListScheduler:
-    """Makes plans of one problem, one for each settings."""
+    """Makes plans of one problem, one for each settings.
 
-    def __init__(self, problem: Problem) -> None:
+    `preload`: if the problem allows it, choose as if loads overlap with calls; otherwise only the times use it.
+    """
+
+    def __init__(self, problem: Problem, *, preload: bool = True) -> None:
         self.problem = problem
+        self._preload = preload and problem.preload
         kinds: dict[tuple[float, float], int] = {}
         self._kind = np.array([kinds.setdefault((g.speed, g.memory_gb), len(kinds)) for g in problem.gpus])
         self._ranks: dict[tuple[float, bool], Floats] = {}
@@ -32,7 +36,7 @@ class ListScheduler:
     def plan(self, settings: ListSettings, nudge: Floats | None = None) -> Plan:
         """Return the plan for these settings; `nudge` is added to the due time of each call."""
         made = self._backwards(settings, nudge) if settings.backwards else self._forwards(settings, nudge)
-        again = settings.backwards or self.problem.multi_model
+        again = settings.backwards or self.problem.multi_model or self.problem.preload
         return timed(self.problem, made.gpu, order_of(self.problem, made)) if again else made
 
     def _forwards(self, settings: ListSettings, nudge: Floats | None) -> Plan:
@@ -50,6 +54,7 @@ class ListScheduler:
             problem.switch,
             problem.may_begin,
             problem.group_speed,
+            self._copying(backwards=False),
             self._kind,
             problem.held_first,
             problem.free_first,
@@ -78,6 +83,7 @@ class ListScheduler:
             switch,
             problem.may_begin,
             problem.group_speed,
+            self._copying(backwards=True),
             self._kind,
             np.full(gpus, NONE, dtype=np.int32),
             np.zeros(gpus),
@@ -88,6 +94,14 @@ class ListScheduler:
         end = start + calls.seconds / problem.group_speed[calls.model, gpu]
         last = end.max(initial=0.0)
         return Plan(gpu, last - end, last - start)
+
+    def _copying(self, *, backwards: bool) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return what the copy engine does before and after a switch; in reversed time it loads the old model after."""
+        if not self._preload:
+            nothing = np.zeros(0)
+            return nothing, nothing, nothing, nothing
+        _, load, unload, size, room, _ = switching(self.problem)
+        return (np.zeros(len(load)), load, size, room) if backwards else (load, unload, size, room)
 
     def rank(self, loads: float, *, backwards: bool = False) -> Floats:
         """The longest path from each call to the end of its request, including itself and `loads` × the loads on the

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gpuyard.plan.planner.compiled.draws import threshold_draw
 from gpuyard.plan.planner.compiled.jit import compiled
-from gpuyard.plan.planner.compiled.plan_buffer import END, GPU, POS, START, PlanBuffer, relocate, swap_tails
+from gpuyard.plan.planner.compiled.plan_buffer import GPU, POS, PlanBuffer, relocate, swap_tails
 from gpuyard.plan.planner.compiled.proposals import (
     AT,
     BEHIND,
@@ -25,7 +25,20 @@ from gpuyard.plan.planner.compiled.proposals import (
     cannot_improve,
     propose,
 )
-from gpuyard.plan.planner.compiled.retiming import cost_of, lateness, note_tails, retime, retime_all, sort, span_of
+from gpuyard.plan.planner.compiled.retiming import (
+    cost_of,
+    lateness,
+    note_tails,
+    restore,
+    retime,
+    retime_all,
+    retime_preloading,
+    sort,
+    span_of,
+    time_preloading,
+    touch_swapped,
+)
+from gpuyard.plan.planner.compiled.timing import MANY, PRELOAD
 
 # Counters.
 TRIED, TIMED, TAKEN, CUT = range(4)
@@ -38,6 +51,8 @@ LATE_COSTS: Final = 1000.0
 @compiled
 def begin(buffer: PlanBuffer) -> None:
     """Set the plan in the buffer as the best so far, and its makespan as the scale."""
+    if buffer.rules[-1] == PRELOAD:
+        time_preloading(buffer)
     figures = buffer.figures
     span = span_of(buffer.real, buffer.ends)
     figures[SCALE] = span
@@ -64,7 +79,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
     log, log_real, counts, figures, source = buffer.log, buffer.log_real, buffer.counts, buffer.figures, buffer.source
     switch, dirty, run = buffer.switch, buffer.dirty, buffer.run
     deadline = buffer.deadline
-    multi_model = buffer.rules[-1]
+    multi_model, preload = (buffer.rules[-1] & MANY) != 0, buffer.rules[-1] == PRELOAD
     scale = figures[SCALE]
     new = False
     since_tails = 1 << 30
@@ -103,6 +118,9 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
         counts[TRIED] += 1
         if multi_model:
             changed, done = retime_all(buffer), True
+        elif preload:
+            many = touch_swapped(buffer, many, todo[0]) if moves == SWAP_TAILS else many
+            changed, done = retime_preloading(buffer, many, limit)
         else:
             changed, done = retime(
                 whole, real, before, after, order, links, buffer.held_first, buffer.free_first, switch, dirty, touched,
@@ -142,9 +160,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
                 whole, real, before, after, order, links, ends, group_speed, touched, 0,
                 undo[i, CALL], undo[i, TO], undo[i, MARK],
             )  # fmt: skip
-        for i in range(changed - 1, -1, -1):
-            real[log[i], START] = log_real[i, 0]
-            real[log[i], END] = log_real[i, 1]
+        restore(buffer, changed, preload)
     # Accepted moves leave the order only nearly sorted by start.
     sort(whole, real, order)
     return new

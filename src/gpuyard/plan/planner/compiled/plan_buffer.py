@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
-from gpuyard.plan.planner.compiled.timing import seconds_on, starts, switching
+from gpuyard.plan.planner.compiled.timing import least_switch, seconds_on, starts, switching
 from gpuyard.plan.planner.problem import Flags, Floats, Ints, Problem
 
 # Columns of `whole`: one row per call, and one more for the ends of lists.
@@ -42,6 +42,7 @@ class PlanBuffer(NamedTuple):
     held_first: Ints
     free_first: Floats
     switch: Floats
+    """The switch times; with `preload` the least part of them that delays calls."""
     may_begin: Flags
     group_speed: Floats
     late_at: Ints
@@ -50,7 +51,10 @@ class PlanBuffer(NamedTuple):
     deadline: Floats
     late_weight: Floats
     rules: Any
-    """The switch rules of `timing`, for problems whose GPUs hold many models: these are always timed as a whole."""
+    """The switch rules of `timing`. Problems whose GPUs hold many models are always timed as a whole."""
+    copied: Floats
+    """For each lane, from when on its GPU can load its next model beside the calls (`preloading`)."""
+    log_copied: Floats
     dirty: Any
     touched: Ints
     log: Ints
@@ -90,11 +94,13 @@ def make_buffer(problem: Problem, gpu: Ints, order: Ints, source: Any) -> PlanBu
         np.full((len(problem.gpus), 2), NONE, dtype=np.int32),
         problem.held_first,
         problem.free_first,
-        problem.switch,
+        least_switch(problem) if problem.preload else problem.switch,
         problem.may_begin,
         problem.group_speed,
         *_deadlines(problem),
         switching(problem),
+        np.zeros(lanes),
+        np.zeros(lanes),
         np.zeros(count // 64 + 1, dtype=np.uint64),
         np.zeros(4 * lanes + count, dtype=np.int32),
         np.zeros(count, dtype=np.int32),

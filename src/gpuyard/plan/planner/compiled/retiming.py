@@ -33,6 +33,7 @@ from gpuyard.plan.planner.compiled.plan_buffer import (
     WIDTH,
     PlanBuffer,
 )
+from gpuyard.plan.planner.compiled.preloading import switched
 from gpuyard.plan.planner.compiled.timing import starts
 from gpuyard.plan.planner.problem import Floats, Ints
 
@@ -53,27 +54,63 @@ def _lowest_bit(bits: Any) -> int:
     return place
 
 
+@njit_noref
+def _mark_touched(whole: Any, dirty: Any, touched: Ints, many: int) -> Any:
+    """Mark the touched calls; return the lowest and the highest of their positions."""
+    lowest, highest = len(dirty) << 6, 0
+    for i in range(many):
+        place = whole[touched[i], POS]
+        lowest, highest = min(lowest, place), max(highest, place)
+        _mark(dirty, place)
+    return lowest, highest
+
+
+@njit_noref
+def _take_marked(dirty: Any, word: int, highest: int) -> int:
+    """Return the lowest marked position from this word on and remove its mark; -1 if none up to `highest` is marked."""
+    while word <= highest >> 6:
+        bits = dirty[word]
+        if bits != 0:
+            dirty[word] = bits & (bits - np.uint64(1))
+            return (word << 6) + _lowest_bit(bits)
+        word += 1
+    return -1
+
+
+@njit_noref
+def _mark_next(whole: Any, links: Any, dirty: Any, call: int, highest: int) -> int:
+    """Mark the calls that follow on the GPUs of a call; return the highest position."""
+    for lane in range(whole[call, WIDTH]):
+        follows = links[whole[call, LANE] + lane, NEXT]
+        if follows != NONE:
+            place = whole[follows, POS]
+            highest = max(highest, place)
+            _mark(dirty, place)
+    return highest
+
+
+@njit_noref
+def _log(real: Any, log: Ints, log_real: Any, changed: int, call: int) -> None:
+    """Note the times of a call before they are changed."""
+    log[changed] = call
+    log_real[changed, 0] = real[call, START]
+    log_real[changed, 1] = real[call, END]
+
+
 @compiled
 def retime(
     whole: Any, real: Any, before: Ints, after: Ints, order: Ints, links: Any, held_first: Ints, free_first: Floats,
     switch: Floats, dirty: Any, touched: Ints, many: int, log: Ints, log_real: Any, limit: float,
 ) -> tuple[int, bool]:  # fmt: skip
     """Time the touched calls and all that move as a result; return how many moved, and whether it completed."""
-    lowest, highest = len(order), 0
-    for i in range(many):
-        place = whole[touched[i], POS]
-        lowest, highest = min(lowest, place), max(highest, place)
-        _mark(dirty, place)
+    lowest, highest = _mark_touched(whole, dirty, touched, many)
     changed = 0
-    word = lowest >> 6
-    while word <= highest >> 6:
-        bits = dirty[word]
-        if bits == 0:
-            word += 1
-            continue
-        place = (word << 6) + _lowest_bit(bits)
-        dirty[word] = bits & (bits - np.uint64(1))
-        call = order[place]
+    at = lowest
+    while True:
+        at = _take_marked(dirty, at >> 6, highest)
+        if at < 0:
+            return changed, True
+        call = order[at]
         model, lane_at = whole[call, MODEL], whole[call, LANE]
         start = real[call, EARLIEST]
         for edge in range(whole[call, BEFORE], whole[call + 1, BEFORE]):
@@ -88,15 +125,13 @@ def retime(
         end = start + real[call, HERE]
         if end == real[call, END] and start == real[call, START]:
             continue
-        log[changed] = call
-        log_real[changed, 0] = real[call, START]
-        log_real[changed, 1] = real[call, END]
+        _log(real, log, log_real, changed, call)
         changed += 1
         # Only a call that became later can make the plan too long; the marks left over are cleared.
         if end > real[call, END] and end + real[call, TAIL] > limit:
             real[call, START] = start
             real[call, END] = end
-            for i in range(word, (highest >> 6) + 1):
+            for i in range(at >> 6, (highest >> 6) + 1):
                 dirty[i] = 0
             return changed, False
         real[call, START] = start
@@ -105,13 +140,97 @@ def retime(
             place = whole[after[edge], POS]
             highest = max(highest, place)
             _mark(dirty, place)
-        for lane in range(whole[call, WIDTH]):
-            follows = links[lane_at + lane, NEXT]
-            if follows != NONE:
-                place = whole[follows, POS]
-                highest = max(highest, place)
-                _mark(dirty, place)
-    return changed, True
+        highest = _mark_next(whole, links, dirty, call, highest)
+
+
+@compiled
+def retime_preloading(buffer: PlanBuffer, many: int, limit: float) -> tuple[int, bool]:
+    """As `retime`, for GPUs that load beside calls: what a call hands on is also when its GPUs can load again."""
+    whole, real, order, links, dirty, log = (
+        buffer.whole, buffer.real, buffer.order, buffer.links, buffer.dirty, buffer.log,
+    )  # fmt: skip
+    copied, log_real, log_copied = buffer.copied, buffer.log_real, buffer.log_copied
+    _, load, unload, size, room, _ = buffer.rules
+    lowest, highest = _mark_touched(whole, dirty, buffer.touched, many)
+    changed = lanes = 0
+    at = lowest
+    while True:
+        at = _take_marked(dirty, at >> 6, highest)
+        if at < 0:
+            return changed, True
+        call = order[at]
+        model, lane_at, width = whole[call, MODEL], whole[call, LANE], whole[call, WIDTH]
+        start = real[call, EARLIEST]
+        for edge in range(whole[call, BEFORE], whole[call + 1, BEFORE]):
+            start = max(start, real[buffer.before[edge], END])
+        differs = False
+        for lane in range(width):
+            gpu = whole[call, GPU] + lane
+            prev = links[lane_at + lane, PREV]
+            holds, free, can_copy = buffer.held_first[gpu], buffer.free_first[gpu], buffer.free_first[gpu]
+            if prev != NONE:
+                holds, free = whole[prev, MODEL], real[prev, END]
+                can_copy = copied[whole[prev, LANE] + gpu - whole[prev, GPU]]
+            ready, then = switched(holds, model, free, can_copy, load, unload, size, room[gpu])
+            start = max(start, ready)
+            differs = differs or then != copied[lane_at + lane]
+            log_copied[lanes + lane] = copied[lane_at + lane]
+            copied[lane_at + lane] = then
+        end = start + real[call, HERE]
+        if not differs and end == real[call, END] and start == real[call, START]:
+            continue
+        _log(real, log, log_real, changed, call)
+        changed += 1
+        lanes += width
+        later = end > real[call, END]
+        moved = end != real[call, END]
+        real[call, START] = start
+        real[call, END] = end
+        if later and end + real[call, TAIL] > limit:
+            for i in range(at >> 6, (highest >> 6) + 1):
+                dirty[i] = 0
+            return changed, False
+        for edge in range(whole[call, AFTER], whole[call + 1, AFTER] if moved else whole[call, AFTER]):
+            place = whole[buffer.after[edge], POS]
+            highest = max(highest, place)
+            _mark(dirty, place)
+        highest = _mark_next(whole, links, dirty, call, highest)
+
+
+@compiled
+def time_preloading(buffer: PlanBuffer) -> None:
+    """Time all calls, for GPUs that load beside calls."""
+    for call in range(len(buffer.order)):
+        buffer.touched[call] = call
+    retime_preloading(buffer, len(buffer.order), np.inf)
+
+
+@njit_noref
+def touch_swapped(buffer: PlanBuffer, many: int, swap: Any) -> Any:
+    """Add all calls that `swap_tails` moved to those touched: what fits side by side may differ on their new GPUs."""
+    for lane in range(2 * swap[3]):
+        gpu = swap[lane // swap[3]] + lane % swap[3]
+        call = buffer.ends[gpu, LAST]
+        while call != NONE and buffer.whole[call, POS] >= swap[2]:
+            if buffer.whole[call, GPU] == gpu:
+                buffer.touched[many] = call
+                many += 1
+            call = buffer.links[buffer.whole[call, LANE] + gpu - buffer.whole[call, GPU], PREV]
+    return many
+
+
+@njit_noref
+def restore(buffer: PlanBuffer, changed: int, preload: bool) -> None:
+    """Restore the times of the last timing from its log."""
+    whole, real, log = buffer.whole, buffer.real, buffer.log
+    lanes = 0
+    for i in range(changed if preload else 0):
+        for lane in range(whole[log[i], WIDTH]):
+            buffer.copied[whole[log[i], LANE] + lane] = buffer.log_copied[lanes + lane]
+        lanes += whole[log[i], WIDTH]
+    for i in range(changed - 1, -1, -1):
+        real[log[i], START] = buffer.log_real[i, 0]
+        real[log[i], END] = buffer.log_real[i, 1]
 
 
 @compiled
@@ -126,9 +245,7 @@ def retime_all(buffer: PlanBuffer) -> int:
     for call in range(len(full)):
         end = full[call] + real[call, HERE]
         if full[call] != real[call, START] or end != real[call, END]:
-            buffer.log[changed] = call
-            buffer.log_real[changed, 0] = real[call, START]
-            buffer.log_real[changed, 1] = real[call, END]
+            _log(real, buffer.log, buffer.log_real, changed, call)
             real[call, START] = full[call]
             real[call, END] = end
             changed += 1

@@ -12,11 +12,20 @@ import numpy as np
 
 from gpuyard.plan.planner.compiled.draws import below, threshold_draw
 from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
-from gpuyard.plan.planner.compiled.session_sim import BEGUN, GPU, MODEL, NONE, QUOTA, SessionSim, simulate_sessions
+from gpuyard.plan.planner.compiled.session_sim import (
+    BEGUN,
+    GPU,
+    MODEL,
+    NONE,
+    QUOTA,
+    UNSTARTED,
+    SessionSim,
+    simulate_sessions,
+)
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
 # The figures of a search.
-SCALE, CURRENT, BEST, TEMPERATURE = range(4)
+SCALE, CURRENT, BEST, TEMPERATURE, SIMULATED = range(5)
 
 
 def count_of(problem: Problem, gpu: Ints, order: Ints) -> int:
@@ -30,9 +39,9 @@ def count_of(problem: Problem, gpu: Ints, order: Ints) -> int:
 
 
 def first_figures(sim: SessionSim, sessions: Any, count: int, tie_break: Floats, makespan_s: float) -> Floats:
-    """Simulate the first list; return the scale, the cost, the best makespan, and a place for the temperature."""
+    """Simulate the first list; return the scale, the cost, the best makespan, and places for the other figures."""
     span = simulate_sessions(sim, sessions, count, tie_break)
-    return np.array([makespan_s, _value(sim.free, makespan_s), span, 0.0])
+    return np.array([makespan_s, _value(sim.free, makespan_s), span, 0.0, 0.0])
 
 
 @compiled
@@ -73,6 +82,34 @@ def _value(free: Floats, scale: float) -> float:
         part *= part
         total += part * part
     return total / len(free)
+
+
+@compiled
+def _busy(sim: SessionSim) -> float:
+    """Return the GPU-seconds that no plan avoids: before GPUs are first available, and calls at their best speed."""
+    fastest = np.zeros(len(sim.width))
+    for m in range(len(sim.width)):
+        for g in range(len(sim.free)):
+            if sim.may_begin[m, g]:
+                fastest[m] = max(fastest[m], sim.group_speed[m, g])
+    total = 0.0
+    for g in range(len(sim.free)):
+        total += sim.free_first[g]
+    for call in range(len(sim.model)):
+        m = sim.model[call]
+        total += sim.width[m] * sim.seconds[call] / fastest[m]
+    return total
+
+
+@njit_noref
+def _mean_end(value: float, scale: float) -> float:
+    """Return the largest mean end of the GPUs in plans up to a value.
+
+    The mean of 32nd powers is at least the 32nd power of the mean. Square roots are the same on any machine.
+    """
+    for _ in range(5):
+        value = np.sqrt(value)
+    return scale * value * (1.0 + 1e-9)
 
 
 @njit_noref
@@ -234,8 +271,12 @@ def rearrange(
     sim: SessionSim, sessions: Any, trial: Any, count: int, most: int, tie_break: Floats, reach_s: float, rounds: int,
     weights: Any, figures: Floats, best_start: Floats, best_gpu: Ints, source: Any,
 ) -> int:  # fmt: skip
-    """Change and simulate the list `rounds` times, keeping good changes; return the new number of sessions."""
+    """Change and simulate the list `rounds` times, keeping good changes; return the new number of sessions.
+
+    A simulation ends as soon as its list cannot be accepted any more; the calls simulated are counted.
+    """
     trial_tie_break = tie_break.copy()
+    busy_s = _busy(sim)
     for _ in range(rounds):
         for s in range(count):
             trial[s, MODEL] = sessions[s, MODEL]
@@ -245,11 +286,13 @@ def rearrange(
         many = count
         for _ in range(1 + (below(source, 3) == 0)):
             many = _change(trial, many, most, sim.width, sim.may_begin, trial_tie_break, reach_s, weights, source)
-        span = simulate_sessions(sim, trial, many, trial_tie_break)
+        allowed = figures[CURRENT] + figures[TEMPERATURE] * threshold_draw(source) * 32.0 / len(sim.free)
+        most_idle = len(sim.free) * _mean_end(allowed, figures[SCALE]) - busy_s
+        span = simulate_sessions(sim, trial, many, trial_tie_break, most_idle)
+        for m in range(len(sim.width)):
+            figures[SIMULATED] += sim.line_at[m + 1] - sim.line_at[m] - sim.line[m, UNSTARTED]
         cost = _value(sim.free, figures[SCALE])
-        if span < np.inf and cost <= figures[CURRENT] + figures[TEMPERATURE] * threshold_draw(source) * 32.0 / len(
-            sim.free
-        ):
+        if span < np.inf and cost <= allowed:
             figures[CURRENT] = cost
             count = many
             _sort(trial, count, sim.when)

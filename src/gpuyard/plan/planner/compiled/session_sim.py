@@ -6,7 +6,7 @@ A *session* is a time interval in which a group of GPUs holds one model and runs
 
 is enough to make a plan. A group in a session takes, of the ready calls of its model, the one with the longest
 remaining path. If there is none it waits. When it has run its calls it goes on to its next session, loading while
-others work. Three rules make any list a plan:
+others work, or with `Problem.preload` while it works itself (`preloading`). Three rules make any list a plan:
 
     a session that has waited long enough ends if calls of the next one are ready; its remaining calls go into a pool
     a group at the end of a session continues while calls of the model are ready and in the pool
@@ -21,6 +21,8 @@ import numpy as np
 
 from gpuyard.plan.planner.compiled.heaps import EVENT, pop_call, pop_event, push_call, push_event
 from gpuyard.plan.planner.compiled.jit import compiled, njit_noref, records
+from gpuyard.plan.planner.compiled.preloading import switched
+from gpuyard.plan.planner.compiled.timing import switching
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
 NONE: Final = -1
@@ -66,6 +68,10 @@ class SessionSim(NamedTuple):
     lists: Ints
     free: Floats
     held: Ints
+    copied: Floats
+    """From when on each GPU can load its next model beside its calls; empty if GPUs do not preload."""
+    copying: tuple[Floats, Floats, Floats, Floats]
+    """For that: load and unload times and sizes of models, memory of GPUs."""
     events: Any
     stack: Ints
     start: Floats
@@ -90,6 +96,7 @@ def allocate_sim(problem: Problem, rank: Floats, most: int) -> SessionSim:
         rank, kind.astype(np.int32), np.concatenate(([0], np.cumsum(total))).astype(np.int32),
         ints(count), np.zeros(count), ints(count), ints(models, 4), ints(capacity, 5), np.zeros((capacity, 2)),
         ints(gpus, 3), ints(most * int(problem.width.max())), np.zeros(gpus), ints(gpus),
+        np.zeros(gpus if problem.preload else 0), switching(problem)[1:5],
         records(np.zeros(4 * capacity + 2 * count, dtype=EVENT)), ints(4 * capacity + count), np.zeros(count), ints(count),
     )  # fmt: skip
 
@@ -149,6 +156,8 @@ def _lay_out(sim: SessionSim, sessions: Any, count: int) -> int:
     for g in range(len(sim.free)):
         sim.free[g] = sim.free_first[g]
         sim.held[g] = sim.held_first[g]
+        if len(sim.copied) > 0:
+            sim.copied[g] = sim.free_first[g]
         list_at[g, BEGIN] = 0
         list_at[g, END] = 0
         list_at[g, TURN] = -1
@@ -182,11 +191,21 @@ def _lay_out(sim: SessionSim, sessions: Any, count: int) -> int:
 
 
 @njit_noref
-def _loaded_at(free: Floats, held: Ints, switch: Floats, m: int, first: int, width: int, at: float) -> float:
+def _loaded_at(sim: SessionSim, m: int, first: int, at: float) -> float:
     """Return the earliest time at which a group has a model on all its GPUs."""
-    for g in range(first, first + width):
-        at = max(at, free[g] + switch[held[g], m])
+    for g in range(first, first + sim.width[m]):
+        if len(sim.copied) == 0:
+            at = max(at, sim.free[g] + sim.switch[sim.held[g], m])
+        else:
+            at = max(at, _switched(sim, m, g)[0])
     return at
+
+
+@njit_noref
+def _switched(sim: SessionSim, m: int, g: int) -> tuple[float, float]:
+    """Return when a GPU that preloads can run a model, and when it can load again."""
+    load, unload, size, room = sim.copying
+    return switched(sim.held[g], m, sim.free[g], sim.copied[g], load, unload, size, room[g])
 
 
 @njit_noref
@@ -218,19 +237,17 @@ def _is_through(list_at: Any, g: int) -> Any:
 
 
 @njit_noref
-def _idle_group(
-    list_at: Any, free: Floats, held: Ints, switch: Floats, may_begin: Any, m: int, width: int, at: float
-) -> int:
+def _idle_group(sim: SessionSim, m: int, at: float) -> int:
     """Return the group at the end of its lists that has a model soonest; NONE if there is none."""
     where, soonest = NONE, 0.0
-    for g in range(len(free)):
-        if not may_begin[m, g]:
+    for g in range(len(sim.free)):
+        if not sim.may_begin[m, g]:
             continue
         through = True
-        for x in range(g, g + width):
-            through = through and _is_through(list_at, x)
+        for x in range(g, g + sim.width[m]):
+            through = through and _is_through(sim.list_at, x)
         if through:
-            ready = _loaded_at(free, held, switch, m, g, width, at)
+            ready = _loaded_at(sim, m, g, at)
             if where == NONE or ready < soonest:
                 where, soonest = g, ready
     return where
@@ -262,11 +279,15 @@ def _first_arrivals(sim: SessionSim, tie_break: Floats) -> int:
 
 
 @njit_noref
-def _run(sim: SessionSim, s: int, m: int, first: int, call: int, at: float) -> float:
-    """Let a session run a call as soon as its GPUs hold the model; return when the call ends."""
-    begin = _loaded_at(sim.free, sim.held, sim.switch, m, first, sim.width[m], at)
+def _run(sim: SessionSim, s: int, m: int, first: int, call: int, at: float) -> tuple[float, float]:
+    """Let a session run a call as soon as its GPUs hold the model; return when it ends, and how long they did not run."""
+    begin = _loaded_at(sim, m, first, at)
     end: float = begin + sim.seconds[call] / sim.group_speed[m, first]
+    idle = 0.0
     for x in range(first, first + sim.width[m]):
+        if len(sim.copied) > 0:
+            sim.copied[x] = _switched(sim, m, x)[1]
+        idle += begin - sim.free[x]
         sim.free[x] = end
         sim.held[x] = m
     sim.start[call] = begin
@@ -274,7 +295,7 @@ def _run(sim: SessionSim, s: int, m: int, first: int, call: int, at: float) -> f
     sim.when[s, BEGUN] = min(sim.when[s, BEGUN], begin)
     sim.now[s, STATE] = RUNNING
     sim.now[s, CALL] = call
-    return end
+    return end, idle
 
 
 @njit_noref
@@ -303,7 +324,7 @@ def _help_out(sim: SessionSim, sessions: Any, s: int, at: float) -> int:
         if sim.line[m, POOL] == 0 or sim.line[m, READY] == 0:
             continue
         width = sim.width[m]
-        where = _idle_group(sim.list_at, sim.free, sim.held, sim.switch, sim.may_begin, m, width, at)
+        where = _idle_group(sim, m, at)
         if where == NONE:
             continue
         sessions[s, MODEL] = m
@@ -337,8 +358,13 @@ def _end_a_wait(sim: SessionSim, sessions: Any, count: int) -> tuple[int, int]:
 
 
 @compiled
-def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float:
+def simulate_sessions(
+    sim: SessionSim, sessions: Any, count: int, tie_break: Floats, most_idle: float = np.inf
+) -> float:
     """Simulate a list and return the makespan; starts and GPUs of all calls are left in the simulation.
+
+    Infinite if the GPUs load, unload and wait for more than `most_idle` GPU-seconds before their last calls: then the
+    simulation ends there.
 
     The `stack` holds everything that can proceed: a session, a GPU that goes on to its next session, a call that is
     ready. When it is empty, time advances to the next event: a request arrives, a session has loaded or its call ends,
@@ -349,12 +375,12 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
     key, heap, line, now, when, list_at, lists = (
         sim.key, sim.heap, sim.line, sim.now, sim.when, sim.list_at, sim.lists,
     )  # fmt: skip
-    free, held, events, stack = sim.free, sim.held, sim.events, sim.stack
+    free, events, stack = sim.free, sim.events, sim.stack
     gpus, capacity = len(free), len(now)
     wait, least = tie_break[-1], max(1e-3, sim.seconds.mean())
     pool = _lay_out(sim, sessions, count)
     many = active = _first_arrivals(sim, tie_break)
-    unstarted, at, span = len(model), 0.0, 0.0
+    unstarted, at, span, idle = len(model), 0.0, 0.0, 0.0
     through, extra = 0, count
     pending = 0
     for g in range(gpus):  # every GPU goes to the first session of its list
@@ -390,7 +416,7 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
                 if now[s, HERE] == width[m]:
                     now[s, STATE] = OPEN
                     now[s, CALL] = NONE
-                    ready = _loaded_at(free, held, switch, m, sessions[s, GPU], width[m], at)
+                    ready = _loaded_at(sim, m, sessions[s, GPU], at)
                     push_event(events, many, ready, s)
                     many += 1
                     active += 1
@@ -405,13 +431,16 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
                 else:
                     line[m, POOL] -= 1
                     pool -= 1
-                end = _run(sim, s, m, first, call, at)
+                end, waited = _run(sim, s, m, first, call, at)
+                idle += waited
                 push_event(events, many, end, s)
                 many += 1
                 active += 1
                 span = max(span, end)
                 line[m, UNSTARTED] -= 1
                 unstarted -= 1
+                if idle > most_idle:
+                    return np.inf
                 while line[m, UNSTARTED] == 0:  # sessions that wait for this model need not wait any more
                     other = _first_waiting(now, line, m)
                     if other == NONE:

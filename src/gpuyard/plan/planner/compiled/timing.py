@@ -14,15 +14,25 @@ change of the order or the assignment. Cost: one step per call, edge and GPU of 
 The state of a GPU is a stamp per model: when it was last used there, 0 if it is not on the GPU. With one resident model
 there is one stamp. With many (`Problem.multi_model`) models stay as long as the memory suffices, and the one with
 the oldest stamp is evicted first: each eviction costs its `unload_s`, then the new model its `load_s`.
+
+With `Problem.preload` a GPU may load its next model while it runs calls of the current one (`preloading`).
+
+Of two calls of no length that a GPU runs at the same instant with different models, the second starts at the next
+floating-point number. So the starts of a plan state the order of the calls on each GPU, which its loads depend on.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from gpuyard.plan.planner.compiled.jit import compiled
+from gpuyard.plan.planner.compiled.preloading import TOLERANCE_GB, switched, switched_with_many
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
+
+# How GPUs hold and load models: a sum of these.
+MANY: Final = 1
+PRELOAD: Final = 2
 
 
 def timed(problem: Problem, gpu: Ints, order: Ints, seconds: Floats | None = None) -> Plan:
@@ -54,9 +64,16 @@ def seconds_on(problem: Problem, gpu: Ints) -> Floats:
 
 
 def order_of(problem: Problem, plan: Plan) -> Ints:
-    """Return the calls of a plan by start; of calls that start together, predecessors come first."""
+    """Return the calls of a plan by start; of calls that start together, those of no length and predecessors come first."""
     calls = problem.calls
     rank = ranks(calls.before_at, calls.after_at, calls.after)
+    lasts = plan.end > plan.start
+    if not lasts.all():
+        order = np.lexsort((rank, lasts, plan.start)).astype(np.int32)
+        place = np.empty(len(order), dtype=np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        if (np.repeat(place, np.diff(calls.before_at)) > place[calls.before]).all():
+            return order
     return np.lexsort((rank, plan.start)).astype(np.int32)
 
 
@@ -85,15 +102,24 @@ def ranks(before_at: Ints, after_at: Ints, after: Ints) -> Ints:
 
 
 def switching(problem: Problem) -> tuple[Any, ...]:
-    """Return the switch parameters of the compiled loops: widths, loads, unloads, sizes, memory, many residents."""
+    """Return the switch parameters of the compiled loops: widths, loads, unloads, sizes, memory, how."""
     return (
         problem.width,
         problem.load,
         np.array([m.unload_s for m in problem.models], dtype=np.float64),
         np.array([m.memory_gb for m in problem.models], dtype=np.float64),
         np.array([g.memory_gb for g in problem.gpus], dtype=np.float64),
-        problem.multi_model,
+        MANY * problem.multi_model + PRELOAD * problem.preload,
     )
+
+
+def least_switch(problem: Problem) -> Floats:
+    """Return the least part of each switch time that delays calls if GPUs preload: none if both models fit somewhere."""
+    size = np.array([m.memory_gb for m in problem.models], dtype=np.float64)
+    most = max((g.memory_gb for g in problem.gpus), default=0.0)
+    table = problem.switch.copy()
+    table[:-1][size[:, None] + size[None, :] <= most + TOLERANCE_GB] = 0.0
+    return table
 
 
 @compiled
@@ -112,12 +138,16 @@ def starts(
     unload: Floats,
     size: Floats,
     room: Floats,
-    many: bool,
+    how: int,
 ) -> Floats:
     """Return when each call starts."""
     start = np.zeros(len(order))
     end = np.zeros(len(order))
     free = free_first.copy()
+    copied = free_first.copy()
+    current = held.copy()
+    started = np.full(len(room), -np.inf)
+    many = (how & MANY) != 0
     stamp = np.zeros((len(room), len(width)), dtype=np.int64)
     for g in range(len(room)):
         if held[g] >= 0:
@@ -130,12 +160,27 @@ def starts(
         for edge in range(before_at[call], before_at[call + 1]):
             at = max(at, end[before[edge]])
         for g in range(first, beyond):
-            at = max(at, free[g] + _make_ready(stamp[g], m, load, unload, size, room[g], many))
-            stamp[g, m] = turn + 2
+            if how & PRELOAD == 0:
+                at = max(at, free[g] + _make_ready(stamp[g], m, load, unload, size, room[g], many))
+                stamp[g, m] = turn + 2
+                continue
+            if many:
+                ready, copied[g] = switched_with_many(
+                    stamp[g], turn + 2, current[g], m, free[g], copied[g], load, unload, size, room[g]
+                )
+            else:
+                ready, copied[g] = switched(current[g], m, free[g], copied[g], load, unload, size, room[g])
+            at = max(at, ready)
+        if at + seconds[call] == at:
+            for g in range(first, beyond):
+                if current[g] != m and started[g] >= at:
+                    at = np.nextafter(started[g], np.inf)
         start[call] = at
         end[call] = at + seconds[call]
         for g in range(first, beyond):
             free[g] = end[call]
+            started[g] = at
+            current[g] = m
     return start
 
 

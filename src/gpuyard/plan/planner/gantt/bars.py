@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpuyard.plan.planner.plan import Measures, Plan, in_order, loads, measure
+from gpuyard.plan.planner.plan import Loads, Measures, Plan, copies, in_order, loads, measure
 from gpuyard.plan.planner.problem import Flags, Floats, Ints, Problem
 
 MOST_BARS: Final = 40_000
@@ -29,7 +29,7 @@ class Bars:
     end: Floats
     model: Ints
     switch: Flags
-    """Whether the model is loaded here; otherwise it is called."""
+    """Whether the model is loaded here; otherwise it is called. With preloading calls may run beside a load."""
     level: Ints
     calls: Ints
     """The number of calls in this bar."""
@@ -119,7 +119,7 @@ def path(problem: Problem, plan: Plan) -> tuple[Step, ...]:
     if not len(plan.end):
         return ()
     lanes = in_order(problem, plan)
-    ready = [loads(problem, g, lane)[1] for g, lane in enumerate(lanes)]
+    ready = [_ready(problem, plan, g, lane) for g, lane in enumerate(lanes)]
     call: int | None = int(plan.end.argmax())
     until = float(plan.end.max())
     steps: list[Step] = []
@@ -136,7 +136,7 @@ def path(problem: Problem, plan: Plan) -> tuple[Step, ...]:
 
 
 def _waited_for(
-    problem: Problem, plan: Plan, lanes: list[Ints], ready: list[Floats], call: int
+    problem: Problem, plan: Plan, lanes: list[Ints], ready: list[tuple[Floats, Floats]], call: int
 ) -> tuple[int | None, int | None, float]:
     """Return the call that this one waited for last, the GPU if its preparation was the cause, and since when."""
     calls = problem.calls
@@ -149,9 +149,26 @@ def _waited_for(
         at = int(np.flatnonzero(lanes[g] == call)[0])
         before = int(lanes[g][at - 1]) if at else None
         free = float(plan.end[before]) if before is not None else float(problem.free_first[g])
-        if free + ready[g][at] > best[0]:
-            best = free + float(ready[g][at]), before, int(g), free
+        since, loaded = ready[g][0][at], ready[g][1][at]
+        if max(free, loaded) <= best[0]:
+            continue
+        if since < free < loaded:  # the load began before the last call ended: it waited for an earlier one
+            ended = np.flatnonzero(plan.end[lanes[g][:at]] <= since + 1e-9)
+            before = int(lanes[g][ended[-1]]) if len(ended) else None
+            free = float(plan.end[before]) if before is not None else float(problem.free_first[g])
+        best = float(max(free, loaded)), before, int(g), free
     return best[1:]
+
+
+def _ready(problem: Problem, plan: Plan, g: int, lane: Ints) -> tuple[Floats, Floats]:
+    """For each call of a GPU, from when to when its model is loaded; both are when the GPU is free if it is held."""
+    since = np.concatenate((problem.free_first[g : g + 1], plan.end[lane][:-1]))[: len(lane)]
+    loaded = since.copy()
+    some, begin, end = _loading(problem, plan, g, lane)
+    by_call = np.argsort(lane)
+    place = by_call[np.searchsorted(lane[by_call], some)] if len(some) else some
+    since[place], loaded[place] = begin, end
+    return since, loaded
 
 
 def _end_to_end(steps: list[Step]) -> tuple[Step, ...]:
@@ -166,23 +183,44 @@ def _end_to_end(steps: list[Step]) -> tuple[Step, ...]:
 
 
 def _every(problem: Problem, plan: Plan) -> Bars:
-    """Return a bar for each call and each switch; a GPU loads its next model as soon as it is free."""
+    """Return a bar for each call and each switch; a GPU loads its next model as soon as it can, or as was measured."""
     parts: list[tuple[Any, ...]] = []
     for g, lane in enumerate(in_order(problem, plan)):
-        _, seconds = loads(problem, g, lane)
-        free = np.concatenate((problem.free_first[g : g + 1], plan.end[lane][:-1]))[: len(lane)]
-        paid = np.flatnonzero(seconds > 0)
         level = plan.level[lane] if plan.level is not None else np.zeros(len(lane), dtype=np.int32)
-        parts.append(
-            _lane(g, problem, lane[paid], free[paid], free[paid] + seconds[paid], np.zeros_like(level[paid]), 1)
-        )
+        if plan.loads is None:
+            some, begin, end = _loading(problem, plan, g, lane)
+            parts.append(_lane(g, problem, some, begin, end, np.zeros(len(some), dtype=np.int32), 1))
         parts.append(_lane(g, problem, lane, plan.start[lane], plan.end[lane], level, 0))
+    if plan.loads is not None:
+        parts.append(_measured(problem, plan.loads))
     gpu, begin, end, model, switch, level, calls, first = (np.concatenate(c) for c in zip(*parts, strict=True))
     by_time = np.lexsort((end, begin, gpu))
     return Bars(
         gpu[by_time], begin[by_time], end[by_time], model[by_time],
         switch[by_time].astype(np.bool_), level[by_time], calls[by_time], first[by_time],
     )  # fmt: skip
+
+
+def _loading(problem: Problem, plan: Plan, g: int, lane: Ints) -> tuple[Ints, Floats, Floats]:
+    """Return the calls of a GPU that need a load, and when their models are loaded."""
+    if problem.preload:
+        some = [one for one in copies(problem, g, lane, plan) if one.loads and one.end > one.begin]
+        calls = np.array([one.call for one in some], dtype=np.int32)
+        return calls, np.array([one.begin for one in some]), np.array([one.end for one in some])
+    _, seconds = loads(problem, g, lane)
+    free = np.concatenate((problem.free_first[g : g + 1], plan.end[lane][:-1]))[: len(lane)]
+    paid = np.flatnonzero(seconds > 0)
+    return lane[paid], free[paid], free[paid] + seconds[paid]
+
+
+def _measured(problem: Problem, found: Loads) -> tuple[Any, ...]:
+    """Return the columns of the bars of measured loads, one for each GPU of their groups."""
+    width = problem.width[found.model]
+    which = np.repeat(np.arange(len(width)), width)
+    first = np.repeat(np.cumsum(width) - width, width)
+    nothing = np.zeros(len(which), dtype=np.int32)
+    gpu = (found.gpu[which] + np.arange(len(which)) - first).astype(np.int32)
+    return gpu, found.start[which], found.end[which], found.model[which], nothing + 1, nothing, nothing, nothing
 
 
 def _lane(

@@ -25,6 +25,7 @@ def _said(chart: Chart) -> dict[str, Any]:
     named = len(problem.calls) <= MOST_NAMED
     return {
         "problem": problem.name,
+        "preload": problem.preload,
         "until": chart.until,
         "bound": chart.lower_bound_s,
         "gpus": [f"{g.id} {g.type}".strip() for g in problem.gpus],
@@ -84,10 +85,18 @@ _PAGE: Final = r"""<!doctype html>
 <script>
 "use strict";
 const said = JSON.parse(document.getElementById("said").textContent);
-const TICKS = 1e6, AXIS = 22, LEFT = 84, ONE_SCREEN = 560;
+const TICKS = 1e6, AXIS = 22, ONE_SCREEN = 560, FONT = "11px system-ui, sans-serif", LONGEST = 24;
+const gpus = said.gpus.map(name => name.length > LONGEST ? name.slice(0, LONGEST - 1) + "…" : name);
+const LEFT = widest(gpus) + 12;   // the names of all GPUs end before the bars begin
 const lanes = said.gpus.length, lane = Math.max(2, Math.min(20, Math.floor(ONE_SCREEN / lanes)));
 const view = { from: 0, to: TICKS * 1.01 };
 const what = document.getElementById("what");
+
+function widest(names) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = FONT;
+  return names.reduce((most, name) => Math.max(most, Math.ceil(pen.measureText(name).width)), 24);
+}
 
 const hatch = (() => {
   const tile = document.createElement("canvas"); tile.width = tile.height = 6;
@@ -155,7 +164,8 @@ function bars(pen, panel, x, scale) {
     const left = x(begin), wide = length * scale;
     pen.globalAlpha = panel.level.length && !panel.switch[i] ? Math.pow(0.6, panel.level[i]) : 1;
     pen.fillStyle = panel.switch[i] ? hatch : said.models[panel.model[i]].color;
-    pen.fillRect(left, panel.gpu[i] * lane + gap, Math.max(wide > 3 && !panel.switch[i] ? wide - 0.6 : wide, 0.4), lane - 2 * gap);
+    const beside = said.preload && panel.switch[i] ? (lane - 2 * gap) * 2 / 3 : 0;   // a load may run beside calls: the lower third
+    pen.fillRect(left, panel.gpu[i] * lane + gap + beside, Math.max(wide > 3 && !panel.switch[i] ? wide - 0.6 : wide, 0.4), lane - 2 * gap - beside);
   }
   pen.globalAlpha = 1;
 }
@@ -171,9 +181,9 @@ function route(pen, panel, x) {
 }
 
 function axis(pen, width, height, x) {
-  pen.fillStyle = "#444"; pen.font = "11px system-ui, sans-serif"; pen.textAlign = "right"; pen.textBaseline = "middle";
+  pen.fillStyle = "#444"; pen.font = FONT; pen.textAlign = "right"; pen.textBaseline = "middle";
   const every = Math.ceil(13 / lane);
-  for (let g = 0; g < lanes; g += every) pen.fillText(said.gpus[g].slice(0, 13), LEFT - 6, g * lane + lane / 2);
+  for (let g = 0; g < lanes; g += every) pen.fillText(gpus[g], LEFT - 6, g * lane + lane / 2);
   const span = seconds(view.to - view.from), rough = span / Math.max(2, width / 110);
   const power = Math.pow(10, Math.floor(Math.log10(rough)));
   const step = [1, 2, 5, 10].map(m => m * power).find(s => s >= rough);
@@ -182,7 +192,8 @@ function axis(pen, width, height, x) {
     const at = x(t / said.until * TICKS);
     if (at < LEFT) continue;
     pen.beginPath(); pen.moveTo(at, 0); pen.lineTo(at, height + 4); pen.stroke();
-    pen.fillText(step < 1 ? t.toFixed(Math.ceil(-Math.log10(step))) + " s" : t.toLocaleString("en") + " s", at, height + 13);
+    const words = step < 1 ? t.toFixed(Math.ceil(-Math.log10(step))) + " s" : t.toLocaleString("en") + " s";
+    pen.fillText(words, Math.min(at, width - pen.measureText(words).width / 2 - 2), height + 13);
   }
 }
 

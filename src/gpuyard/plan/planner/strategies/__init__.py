@@ -37,6 +37,8 @@ class SearchBudget:
     """Called with each plan that is better than all before."""
     left_s: Callable[[], float] = lambda: inf
     """Returns the seconds that are left on the clock, for steps that cannot be interrupted."""
+    idle_rate: float | None = None
+    """How idle the GPUs are, which determines the weights of `pareto`; None: as idle as the shortest plan leaves them."""
 
 
 OF_A_SECOND: Final = 0.7

@@ -1,7 +1,9 @@
 """`auto`: runs the other strategies, then improves the best of their plans in the remaining time.
 
+    heft_affinity         if search does not make all its schedules (GPUs preload), or is too slow to (plain Python)
     batch, dynamic        always, while time is left: the plan is never longer than any of theirs
-    search                starts with the schedules of heft_affinity and goes on from the best plan, until the time is up
+    search                starts with the schedules of heft_affinity, whatever work is allowed, and goes on from the best
+                          plan, until the time is up
     exact                 after a third of the work, if there are few enough calls to prove optimality
 
 Choose it unless you want to see the result of a single strategy. With a million calls there is only time for the first
@@ -11,12 +13,13 @@ schedules of heft_affinity; dynamic and batch come after them, if time is left.
 from dataclasses import replace
 from typing import Final
 
+from gpuyard.plan.planner.compiled.jit import INTERPRETED
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.batch import batch
 from gpuyard.plan.planner.strategies.dynamic import dynamic
-from gpuyard.plan.planner.strategies.heft_affinity import heft_affinity
+from gpuyard.plan.planner.strategies.heft_affinity import heft_affinity, schedules
 from gpuyard.plan.planner.strategies.search import MOST_CALLS, Objective, improved, objective
 
 FEW_CALLS: Final = 16
@@ -38,16 +41,20 @@ def auto(problem: Problem, budget: SearchBudget) -> Plan:
 
     telling = replace(budget, better=tell)
     many = len(problem.calls) > MOST_CALLS
-    for strategy in (heft_affinity, dynamic, batch) if many else (batch, dynamic):
+    # Alone, heft_affinity has all the time; so it comes first.
+    for strategy in (heft_affinity, dynamic, batch) if many or problem.preload or INTERPRETED else (batch, dynamic):
         if known and many and not budget.keep_going():
             break
         known.append(strategy(problem, replace(telling, rounds=None)))
         tell(known[-1])
+    at_least = 1 if many else schedules(len(problem.calls))
+    if budget.rounds is not None:
+        at_least = min(at_least, budget.rounds)
     if len(problem.calls) > FEW_CALLS:
-        return improved(problem, telling, known)
+        return improved(problem, telling, known, at_least=at_least)
     from gpuyard.plan.planner.strategies import exact
 
-    known.append(improved(problem, _first_part(telling), known))
+    known.append(improved(problem, _first_part(telling), known, at_least=at_least))
     best = min(known, key=lambda plan: objective(problem, plan))
     return min(exact.improved(problem, best, telling), best, key=lambda plan: objective(problem, plan))
 

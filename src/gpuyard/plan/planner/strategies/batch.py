@@ -2,7 +2,7 @@
 
 1. The calls of a model on a level form a group. No two of them depend on each other. A call may move to a near level, up to
    `near` above its own, if it stays below all calls that depend on it and its model has more work there.
-2. A group is divided into batches of equal work, as few as keep each below a size. Small batches keep many GPUs busy,
+2. A group is divided into batches of equal work, as few as keep each below a size, urgent requests first. Small batches keep many GPUs busy,
    large ones switch rarely.
 3. Batches are ordered by level, and within a level by work, largest first. Each goes to the group of GPUs that can begin
    it soonest, those that hold its model first. The model is loaded as soon as these are free, and each call starts when
@@ -68,6 +68,7 @@ def batch(problem: Problem, budget: SearchBudget) -> Plan:
                 problem.held_first,
             )
         )
+        plan = retimed(problem, plan) if problem.preload else plan
         if best is None or plan.makespan_s < best.makespan_s:
             best = plan
     assert best is not None
@@ -88,7 +89,8 @@ class _Groups:
     def __init__(self, problem: Problem, near: int) -> None:
         calls = problem.calls
         level = near_levels(problem, near)
-        self._order = np.lexsort((calls.model, level)).astype(np.int32)
+        urgency = -problem.requests.priority[calls.request]
+        self._order = np.lexsort((urgency, calls.model, level)).astype(np.int32)
         changes = (np.diff(level[self._order]) != 0) | (np.diff(calls.model[self._order]) != 0)
         self._at = np.concatenate(([0], np.flatnonzero(changes) + 1, [len(calls)]))
         self._model = calls.model[self._order[self._at[:-1]]]

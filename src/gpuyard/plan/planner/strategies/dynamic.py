@@ -1,7 +1,7 @@
 """`dynamic`: one call after another, each on the group of GPUs where it ends soonest, with a small penalty for busy
 groups while the load is uneven.
 
-Calls are taken by topological level, in random order within a level. The score of a group is
+Calls are taken by topological level, within a level by the priority of their request, and otherwise in random order. The score of a group is
 
     end of the call there + 0.1 × spread × time the group has been busy, loading included
     spread = 1 - busy time of the least busy GPU / busy time of the busiest GPU, when the call is placed
@@ -34,7 +34,8 @@ def dynamic(problem: Problem, budget: SearchBudget) -> Plan:
     from gpuyard.plan.planner.compiled.dynamic import place_all
 
     calls = problem.calls
-    order = np.lexsort((words(budget.seed, len(calls)), levels(problem))).astype(np.int32)
+    urgency = -problem.requests.priority[calls.request]
+    order = np.lexsort((words(budget.seed, len(calls)), urgency, levels(problem))).astype(np.int32)
     plan = Plan(
         *place_all(
             order,

@@ -18,6 +18,10 @@ same predecessors and successors follow each other in one order only.
 The solver works in integer ticks, rounded down, so its bound also holds for the real times. The order it finds is then
 timed with the real times.
 
+With `preload` every call on a GPU also has an instant from which on the copy engine is free (`compiled/preloading`); it
+grows along the circuit, and loads wait for it. Only the first load of a GPU and changes between models that do not fit
+side by side count as switch time, and the redundant constraint on loaded models is left out.
+
 With `multi_model` the CP-SAT model still counts a switch wherever the loaded model changes: the plan is timed by the
 actual rule, and no bound is proven.
 """
@@ -185,6 +189,10 @@ def _program(problem: Problem, plan: Plan, ticks: int) -> _Program:
         model.add_no_overlap(intervals[h])
         busy = free * used  # an unused GPU may be busy beyond the end
         model.add(busy + sum(work[h]) + sum(paid) <= makespan)
+        if problem.preload:
+            _copies(problem, model, h, on[h], start, end, edge, free, horizon, ticks)
+            area += [busy, *work[h], *paid]
+            continue
         held = _held(problem, model, h, on[h], edge, ticks)
         model.add(busy + sum(work[h]) + sum(held) <= makespan)
         area += [busy, *work[h], *held]
@@ -214,6 +222,8 @@ def _trip(
         arcs += [(DEPOT, i + 1, first), (i + 1, DEPOT, last)]
         edge[h, DEPOT, i + 1], edge[h, i + 1, DEPOT] = first, last
         load = int(switch[problem.held_first[h], problem.calls.model[i]])
+        if _beside(problem, h, int(problem.held_first[h]), int(problem.calls.model[i])):
+            load = int(switch[EMPTY, problem.calls.model[i]])
         model.add(start[i] >= free + load).only_enforce_if(first)
         paid.append(load * first)
         for j in on:
@@ -221,11 +231,50 @@ def _trip(
                 continue
             follows = edge[h, i + 1, j + 1] = model.new_bool_var("")
             arcs.append((i + 1, j + 1, follows))
-            takes_s = int(switch[problem.calls.model[i], problem.calls.model[j]])
+            pair = int(problem.calls.model[i]), int(problem.calls.model[j])
+            takes_s = 0 if _beside(problem, h, *pair) else int(switch[pair])
             model.add(start[j] >= end[i] + takes_s).only_enforce_if(follows)
             paid.append(takes_s * follows)
     model.add_circuit(arcs)
     return paid
+
+
+def _beside(problem: Problem, h: int, a: int, b: int) -> bool:
+    """Whether GPU h may load model b while it holds a."""
+    if not problem.preload or EMPTY in (a, b) or a == b:
+        return False
+    return problem.models[a].memory_gb + problem.models[b].memory_gb <= problem.gpus[h].memory_gb + 1e-9
+
+
+def _copies(
+    problem: Problem, model: Any, h: int, on: dict[int, Any], start: list[Any], end: list[Any],
+    edge: dict[tuple[int, int, int], Any], free: int, horizon: int, ticks: int,
+) -> None:  # fmt: skip
+    """Add the instants from which on the copy engine of GPU h is free after each of its calls has its model."""
+    load = [_whole(m.load_s, ticks) for m in problem.models]
+    unload = [_whole(m.unload_s, ticks) for m in problem.models]
+    most = horizon + max(load) + max(unload)
+    copied = {i: model.new_int_var(0, most, "") for i in on}
+    at_first = int(problem.held_first[h])
+    for j in on:
+        m = int(problem.calls.model[j])
+        change = 0 if at_first == m else load[m] + (unload[at_first] if at_first != EMPTY else 0)
+        model.add(copied[j] >= free + change).only_enforce_if(edge[h, DEPOT, j + 1])
+        for i in on:
+            follows = edge.get((h, i + 1, j + 1))
+            if follows is None:
+                continue
+            a = int(problem.calls.model[i])
+            if a == m:
+                model.add(copied[j] >= copied[i]).only_enforce_if(follows)
+            elif _beside(problem, h, a, m):
+                model.add(start[j] >= copied[i] + load[m]).only_enforce_if(follows)
+                model.add(copied[j] >= copied[i] + load[m] + unload[a]).only_enforce_if(follows)
+                model.add(copied[j] >= end[i] + unload[a]).only_enforce_if(follows)
+            else:
+                model.add(start[j] >= copied[i] + unload[a] + load[m]).only_enforce_if(follows)
+                model.add(copied[j] >= end[i] + unload[a] + load[m]).only_enforce_if(follows)
+                model.add(copied[j] >= copied[i] + unload[a] + load[m]).only_enforce_if(follows)
 
 
 def _held(problem: Problem, model: Any, h: int, on: dict[int, Any], edge: Any, ticks: int) -> list[Any]:

@@ -52,7 +52,7 @@ Genes = Floats
 
 def pareto(problem: Problem, budget: SearchBudget) -> Plan:
     """Return the plan of the front that the weights select."""
-    found = pareto_front(problem, budget)
+    found = pareto_front(problem, budget, budget.idle_rate)
     return found.points[found.chosen].plan
 
 

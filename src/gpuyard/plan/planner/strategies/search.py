@@ -9,16 +9,20 @@ There are three searches, each starting from the best plan so far:
     moves      which call where, in which order?     changes the plan call by call and session by session, timing
                only what changes (`compiled/moves.py`); good for the last percent and for the tail
 
-They take turns, and each turn has twice the work of the one before:
+Each runs in *episodes*: annealing from a start, where worse plans are accepted at first, then less and less. The next
+episode of a search is twice as long, up to a limit, beyond which another start gains more than a longer episode:
 
-    turn 1        turn 2                turn 3
-    L  S  M   |   L    S    M      |    L        S        M           |  …      work, not time
-    └ cools ┘     └── cools ──┘         └─────── cools ───────┘
+    lists      L   L L      L   L            goes on from its last schedule
+    sessions    S     SS        SSSS         from the best schedule of a list, each time differently; or the best plan
+    moves        M       MM         MMMM     from the best plan; or the last plan of sessions, if it is nearly as good
+                                             work, not time ─►
 
-In a turn, worse plans are accepted at first, then less and less. Nothing depends on the clock or on how much time there
-will be: the sequence is the same for every time limit, and a limit says where it ends. More time continues the same
-sequence, and the best plan so far is never given up (any-time search; doubling costs at most what a search that knows
-its end would have reached in half the time).
+The search with the least work behind it is next. Work in episodes without a better plan counts twice, four times and so
+on, so searches that suit the problem get more of the time.
+
+Nothing depends on the clock or on how much time there will be: the sequence is the same for every time limit, and a
+limit says where it ends. More time continues the same sequence, and the best plan so far is never given up (any-time
+search).
 
 Work is counted in seconds of the core on which the steps were measured (`WORK`). If requests have deadlines, the plan
 with the fewest late requests is best (weighted by priority: a request of priority 100 counts as two of priority 0); the
@@ -29,8 +33,7 @@ Good at any size up to a few hundred thousand calls; above that only lists are t
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -46,14 +49,26 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.heft_affinity import PORTFOLIO
 
-FIRST_TURN: Final = 96
-"""The rounds of the first turn: the portfolio of list schedules, and a look at sessions and moves."""
-LISTS_UNTIL: Final = 0.35
-SESSIONS_UNTIL: Final = 0.65
-"""The part of a turn after which the next search begins."""
-GROWTH: Final = 2.0
-UNLIMITED_TURNS: Final = 6
-"""The number of turns if there is no limit at all."""
+
+@dataclass(frozen=True, slots=True)
+class _Episodes:
+    """The work of the episodes of a search, in rounds: of the first, and the most; each is twice as long as the last."""
+
+    first: int
+    most: int
+
+
+LISTS: Final = _Episodes(32, 512)
+OF_SESSIONS: Final = _Episodes(256, 1024)
+OF_MOVES: Final = _Episodes(32, 512)
+LEAST_WEIGHT: Final = 1 / 8
+"""What a search gets at least, beside one that finds better plans."""
+FROM_BEST: Final = 3
+"""Of so many episodes of sessions, one starts from the best plan, the others from the best schedule of a list."""
+WORTH_MOVES: Final = 1.03
+"""A plan of sessions that is longer than the best by less than this is improved by moves."""
+UNLIMITED_ROUNDS: Final = 12_000
+"""The rounds if there is no limit at all."""
 MOST_CALLS: Final = 200_000
 """Above this a round of sessions or moves takes too long."""
 MOST_FOR_SESSIONS: Final = 20_000
@@ -71,6 +86,7 @@ class _Work:
 
     a_list: tuple[float, float] = (30e-6, 0.45e-6)
     a_simulation: tuple[float, float] = (3e-6, 0.20e-6)
+    """A list of sessions: the second for each call until the simulation ends."""
     hundred_moves: tuple[float, float] = (60e-6, 0.12e-6)
     a_timing: float = 0.05e-6
     """For each call that a move makes earlier or later."""
@@ -106,24 +122,26 @@ def search(problem: Problem, budget: SearchBudget) -> Plan:
     return improved(problem, budget, [])
 
 
-def improved(problem: Problem, budget: SearchBudget, known: list[Plan]) -> Plan:
-    """Return a plan at least as good as any of the known plans, usually better."""
+def improved(problem: Problem, budget: SearchBudget, known: list[Plan], *, at_least: int = 1) -> Plan:
+    """Return a plan at least as good as any of the known plans, usually better.
+
+    `at_least`: schedules of heft_affinity that are made even if that is more work than the budget allows.
+    """
     best = _Best(problem, budget)
     for plan in known:
         best.offer(plan)
     effort = _Effort(problem, budget)
     lists = _Lists(problem, best, effort, source_of(3 * budget.seed))
-    of_sessions, of_moves = source_of(3 * budget.seed + 1), source_of(3 * budget.seed + 2)
-    lists.first()
+    lists.first(1 if INTERPRETED else at_least)
+    searches: list[_Search] = [lists]
     few = 0 < len(problem.calls) <= MOST_CALLS
-    with_sessions = len(problem.calls) <= MOST_FOR_SESSIONS and not (best.has_deadlines or problem.multi_model)
-    while effort.has_more() and len(problem.calls):
-        turn = effort.next_turn()
-        lists.search(turn.until(LISTS_UNTIL if few else 1.0))
-        if few and with_sessions:
-            _sessions(problem, best, turn.until(SESSIONS_UNTIL), of_sessions)
-        if few:
-            _moves(problem, best, turn.until(1.0), of_moves)
+    if few:
+        others = _Others()
+        if len(problem.calls) <= MOST_FOR_SESSIONS and not (best.has_deadlines or problem.multi_model):
+            searches.append(_Sessions(problem, best, lists, others, effort, source_of(3 * budget.seed + 1)))
+        searches.append(_Moves(problem, best, others, effort, source_of(3 * budget.seed + 2)))
+    if len(problem.calls):
+        _take_turns(searches, effort)
     return best.plan
 
 
@@ -166,10 +184,13 @@ class _Best:
         said = objective(self._problem, plan)
         if said < self.worth:
             timely = timed(self._problem, plan.gpu, order_of(self._problem, plan))
-            self._plan, self.worth = min(
-                ((plan, said), (timely, objective(self._problem, timely))), key=lambda one: one[1]
-            )
-            self._budget.better(self._plan)
+            offers = [(timely, objective(self._problem, timely))]
+            if (plan.end > plan.start).all():  # otherwise only the starts of `timed` state the order of its calls
+                offers.insert(0, (plan, said))
+            better, worth = min(offers, key=lambda one: one[1])
+            if worth < self.worth:
+                self._plan, self.worth = better, worth
+                self._budget.better(better)
         return said
 
 
@@ -177,59 +198,57 @@ class _Best:
 
 
 class _Effort:
-    """The work done so far, the limits of the budget, and the turns."""
+    """The work done so far, and the limits of the budget."""
 
     def __init__(self, problem: Problem, budget: SearchBudget) -> None:
         self._budget = budget
         self.round_s = work_of_a_list(problem)
-        self._limit_s = inf if budget.rounds is None else budget.rounds * self.round_s
+        limits_s = [] if budget.rounds is None else [budget.rounds * self.round_s]
         if budget.work_s is not None:
-            work_s = min(budget.work_s, PLAIN_S) / PLAIN_SLOWER if INTERPRETED else budget.work_s
-            self._limit_s = min(self._limit_s, work_s)
+            limits_s.append(min(budget.work_s, PLAIN_S) / PLAIN_SLOWER if INTERPRETED else budget.work_s)
+        self._limit_s = min(limits_s, default=UNLIMITED_ROUNDS * self.round_s)
         self.done_s = 0.0
-        self._turns = 0
 
     def has_more(self) -> bool:
         """Whether the budget allows another step."""
-        if self._limit_s == inf and self._turns > UNLIMITED_TURNS:
-            return False
         # Half a step of the smallest kind: sums of steps are not exact.
-        return self.done_s < self._limit_s * (1 - 1e-9) and self._budget.keep_going()
+        return self.done_s < self._limit_s * (1 - 1e-9) and self.has_time()
+
+    def has_time(self) -> bool:
+        """Whether the clock and the user allow another step."""
+        return self._budget.keep_going()
 
     def did(self, seconds: float) -> None:
         """Count the work of a step."""
         self.done_s += seconds
 
-    def next_turn(self) -> "_Turn":
-        """Return the next turn."""
-        size_s = FIRST_TURN * self.round_s * GROWTH**self._turns
-        self._turns += 1
-        return _Turn(self, size_s)
+    def steps(self, rounds: float) -> Iterator[float]:
+        """Yield the progress of an episode of this many rounds, 0 to 1, before each of its steps."""
+        began_s, size_s = self.done_s, rounds * self.round_s
+        while self.done_s < began_s + size_s and self.has_more():
+            yield (self.done_s - began_s) / size_s
 
 
-class _Turn:
-    """One turn of the three searches."""
+class _Search(Protocol):
+    """One of the three searches."""
 
-    def __init__(self, effort: _Effort, size_s: float) -> None:
-        self._effort, self._size_s, self._began_s = effort, size_s, effort.done_s
+    episodes: _Episodes
 
-    def until(self, part: float) -> "_Share":
-        """Return the share of a search that ends when this part of the turn is done."""
-        return _Share(self._effort, self._began_s + part * self._size_s)
+    def episode(self, rounds: int) -> bool:
+        """Search for so many rounds, or until the budget ends; offer better plans. Return whether it paid."""
 
 
-class _Share:
-    """What one of the searches may do in a turn."""
-
-    def __init__(self, effort: _Effort, end_s: float) -> None:
-        self.effort = effort
-        self._end_s = end_s
-
-    def steps(self) -> Iterator[float]:
-        """Yield the progress of this search, 0 to 1, before each of its steps."""
-        began_s = self.effort.done_s
-        while self.effort.done_s < self._end_s and self.effort.has_more():
-            yield (self.effort.done_s - began_s) / (self._end_s - began_s)
+def _take_turns(searches: list[_Search], effort: _Effort) -> None:
+    """Run an episode of the search with the least weighted work so far, until the budget ends (stride scheduling)."""
+    passed, weight = [0.0] * len(searches), [1.0] * len(searches)
+    rounds = [search.episodes.first for search in searches]
+    while effort.has_more():
+        turn = passed.index(min(passed))
+        began_s = effort.done_s
+        weight[turn] = 1.0 if searches[turn].episode(rounds[turn]) else max(LEAST_WEIGHT, weight[turn] / 2)
+        # At least a round, even if an episode ended at once.
+        passed[turn] += max(effort.done_s - began_s, effort.round_s) / weight[turn]
+        rounds[turn] = min(2 * rounds[turn], searches[turn].episodes.most)
 
 
 def work_of_a_list(problem: Problem) -> float:
@@ -258,19 +277,28 @@ class _Lists:
         self._reach = 0.1 * problem.work_s / max(1, self._requests)
         self._current = (PORTFOLIO[0], np.zeros(self._requests), np.zeros(self._nodes))
         self._worth = Objective(np.inf, np.inf)
+        self._shortest: Plan | None = None
+        self.episodes = LISTS
 
-    def first(self) -> None:
-        """Try the portfolio; one schedule is made even if there is no time."""
-        for settings in PORTFOLIO:
+    @property
+    def plan(self) -> Plan:
+        """The shortest schedule so far. Valid only after `first`."""
+        assert self._shortest is not None
+        return self._shortest
+
+    def first(self, at_least: int) -> None:
+        """Try the portfolio; one schedule is made even if there is no time, and `at_least` if there is too little work."""
+        for made, settings in enumerate(PORTFOLIO, start=1):
             plan = self._try((settings, *self._current[1:]), 0.0)
             self._best.offer(timed(self._problem, plan.gpu, order_of(self._problem, plan)))
-            if not self._effort.has_more():
+            if not (self._effort.has_more() or (made < at_least and self._effort.has_time())):
                 return
 
-    def search(self, share: "_Share") -> None:
-        """Try random settings first, then small changes of the best."""
+    def episode(self, rounds: int) -> bool:
+        """Try random settings first, then small changes of the best; a better schedule is a better start for sessions."""
+        before = self.plan.makespan_s
         source, nodes, requests, reach = self._source, self._nodes, self._requests, self._reach
-        for part in share.steps():
+        for part in self._effort.steps(rounds):
             settings, of_request, of_node = self._current
             if part < 0.3:
                 settings = ListSettings(*[some[below(source, len(some))] for some in CHOICES.values()])
@@ -285,6 +313,7 @@ class _Lists:
                 for _ in range(max(1, requests // share_of)):
                     of_request[below(source, requests)] += _between(source) * reach
             self._try((settings, of_request, of_node), _cooled(2e-3, part) * threshold_draw(source) * (part >= 0.3))
+        return self.plan.makespan_s < before
 
     def _try(self, candidate: tuple[ListSettings, Any, Any], slack: float) -> Plan:
         """Return the schedule, and go on from it unless it is longer by more than the fraction `slack`."""
@@ -292,6 +321,8 @@ class _Lists:
         nudge = of_request[self._problem.calls.request] + of_node[self._node]
         plan = self._scheduler.plan(settings, nudge)
         said = self._best.offer(plan)
+        if self._shortest is None or plan.makespan_s < self._shortest.makespan_s:
+            self._shortest = plan
         self._effort.did(self._effort.round_s)
         allowed = self._worth.makespan_s * (1.0 + slack)
         if said.late < self._worth.late or (said.late == self._worth.late and said.makespan_s <= allowed):
@@ -323,61 +354,107 @@ def _between(source: Any) -> float:
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-def _sessions(problem: Problem, best: _Best, share: _Share, source: Any) -> None:
-    """Search from the sessions of the best plan; give up if not within 2 % of it after 30 % of the turn."""
-    rank = ListScheduler(problem).rank(1.0)
-    plan, order = best.plan, order_of(problem, best.plan)
-    count = session_search.count_of(problem, plan.gpu, order)
-    most = 2 * count + 4 * len(problem.gpus) + 64
-    sim = session_sim.allocate_sim(problem, rank, most)
-    listed = session_sim.allocate_sessions(sim)
-    trial = session_sim.allocate_sessions(sim)
-    count = session_search.sessions_from_plan(sim, order, plan.gpu, listed)
-    tie_break = np.zeros(int(sim.kind.max(initial=0)) + 2)
-    tie_break[-1] = 4.0
-    figures = session_search.first_figures(sim, listed, count, tie_break, plan.makespan_s)
-    best_start, best_gpu = sim.start.copy(), sim.gpu.copy()
-    known = figures[session_search.BEST]
-    at_once = max(2, AT_ONCE // len(problem.calls))
-    step_s = at_once * (WORK.a_simulation[0] + WORK.a_simulation[1] * len(problem.calls))
+class _Others:
+    """The last plan that sessions made, if it is not the best: moves may still make it the best."""
 
-    def rearranged(count: int, rounds: int) -> int:
-        return session_search.rearrange(
-            sim, listed, trial, count, most, tie_break, 0.3 * float(rank.max()), rounds, SESSIONS, figures,
-            best_start, best_gpu, source,
-        )  # fmt: skip
+    def __init__(self) -> None:
+        self._plan: Plan | None = None
 
-    rearranged(count, 0)  # compiles even if there is no time, so that the next search does not wait
-    for part in share.steps():
-        if part > 0.3 and figures[session_search.BEST] > 1.02 * plan.makespan_s:
-            return
-        figures[session_search.TEMPERATURE] = _cooled(1e-3, part)
-        count = rearranged(count, at_once)
-        share.effort.did(step_s)
-        if figures[session_search.BEST] < min(known, best.worth.makespan_s):
-            known = figures[session_search.BEST]
-            best.offer(Plan(best_gpu.copy(), best_start.copy(), best_start + seconds_on(problem, best_gpu)))
+    def keep(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def take(self, best: "_Best") -> Plan | None:
+        """Return the plan, once, unless it is much longer than the best."""
+        plan, self._plan = self._plan, None
+        return plan if plan and best.worth.makespan_s < plan.makespan_s < WORTH_MOVES * best.worth.makespan_s else None
+
+
+class _Sessions:
+    """The search over lists of sessions.
+
+    From the same start, several short episodes are better than a long one: which sessions there are is decided early,
+    and differently each time. An episode from a plan of an earlier one hardly improves it.
+    """
+
+    def __init__(
+        self, problem: Problem, best: _Best, lists: _Lists, others: _Others, effort: _Effort, source: Any
+    ) -> None:
+        self._problem, self._best, self._lists, self._others = problem, best, lists, others
+        self._effort, self._source = effort, source
+        self._rank = ListScheduler(problem).rank(1.0)
+        self._count = 0
+        self.episodes = OF_SESSIONS
+
+    def episode(self, rounds: int) -> bool:
+        """Search from the sessions of a plan; give up if 2 % longer than that after 30 % of the episode."""
+        problem, best, rank = self._problem, self._best, self._rank
+        before = best.worth
+        self._count += 1
+        plan = self._lists.plan if self._count % FROM_BEST else best.plan
+        order = order_of(problem, plan)
+        count = session_search.count_of(problem, plan.gpu, order)
+        most = 2 * count + 4 * len(problem.gpus) + 64
+        sim = session_sim.allocate_sim(problem, rank, most)
+        listed = session_sim.allocate_sessions(sim)
+        trial = session_sim.allocate_sessions(sim)
+        count = session_search.sessions_from_plan(sim, order, plan.gpu, listed)
+        tie_break = np.zeros(int(sim.kind.max(initial=0)) + 2)
+        tie_break[-1] = 4.0
+        figures = session_search.first_figures(sim, listed, count, tie_break, plan.makespan_s)
+        best_start, best_gpu = sim.start.copy(), sim.gpu.copy()
+        at_once = max(2, AT_ONCE // len(problem.calls))
+        simulated = 0.0
+
+        def found() -> Plan:
+            return Plan(best_gpu.copy(), best_start.copy(), best_start + seconds_on(problem, best_gpu))
+
+        for part in self._effort.steps(rounds):
+            if part > 0.3 and figures[session_search.BEST] > 1.02 * plan.makespan_s:
+                return False
+            figures[session_search.TEMPERATURE] = _cooled(1e-3, part)
+            count = session_search.rearrange(
+                sim, listed, trial, count, most, tie_break, 0.3 * float(rank.max()), at_once, SESSIONS, figures,
+                best_start, best_gpu, self._source,
+            )  # fmt: skip
+            self._effort.did(
+                at_once * WORK.a_simulation[0]
+                + WORK.a_simulation[1] * float(figures[session_search.SIMULATED] - simulated)
+            )
+            simulated = figures[session_search.SIMULATED]
+            if figures[session_search.BEST] < best.worth.makespan_s:
+                best.offer(found())
+        self._others.keep(found())
+        return best.worth < before
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------
 
 
-def _moves(problem: Problem, best: _Best, share: _Share, source: Any) -> None:
-    """Search from the best plan."""
-    plan = best.plan
-    buffer = make_buffer(problem, plan.gpu, order_of(problem, plan), source)
-    moves.begin(buffer)
-    moves.improve(buffer, 0, MOVES)  # compiles even if there is no time, so that the next search does not wait
-    step_s = WORK.hundred_moves[0] + WORK.hundred_moves[1] * len(problem.calls)
-    whole_s = WORK.a_full_timing * len(problem.calls) if problem.multi_model else 0.0
-    timings = tried = 0
-    for part in share.steps():
-        buffer.figures[moves.TEMPERATURE] = _cooled(3e-5, part)
-        if moves.improve(buffer, 100, MOVES):
-            best.offer(timed(problem, buffer.best_gpu, buffer.best_order))
-        share.effort.did(
-            step_s
-            + WORK.a_timing * int(buffer.counts[moves.TIMED] - timings)
-            + whole_s * int(buffer.counts[moves.TRIED] - tried)
-        )
-        timings, tried = buffer.counts[moves.TIMED], buffer.counts[moves.TRIED]
+class _Moves:
+    """The search over single calls and sessions of a plan."""
+
+    def __init__(self, problem: Problem, best: _Best, others: _Others, effort: _Effort, source: Any) -> None:
+        self._problem, self._best, self._others, self._effort, self._source = problem, best, others, effort, source
+        self.episodes = OF_MOVES
+
+    def episode(self, rounds: int) -> bool:
+        """Search from the last plan of sessions, if it is worth it, otherwise from the best plan."""
+        problem, best = self._problem, self._best
+        before = best.worth
+        plan = self._others.take(best) or best.plan
+        buffer = make_buffer(problem, plan.gpu, order_of(problem, plan), self._source)
+        moves.begin(buffer)
+        step_s = WORK.hundred_moves[0] + WORK.hundred_moves[1] * len(problem.calls)
+        whole_s = WORK.a_full_timing * len(problem.calls) if problem.multi_model else 0.0
+        timings = tried = 0
+        for part in self._effort.steps(rounds):
+            buffer.figures[moves.TEMPERATURE] = _cooled(3e-5, part)
+            if moves.improve(buffer, 100, MOVES):
+                best.offer(timed(problem, buffer.best_gpu, buffer.best_order))
+            self._effort.did(
+                step_s
+                + WORK.a_timing * int(buffer.counts[moves.TIMED] - timings)
+                + whole_s * int(buffer.counts[moves.TRIED] - tried)
+            )
+            timings, tried = buffer.counts[moves.TIMED], buffer.counts[moves.TRIED]
+        return best.worth < before

@@ -6,11 +6,15 @@
         def close(self): ...                          # optional: if dropping the object is not enough
 
 Results must support `pickle`: they are sent to the calls that depend on them.
+
+A model that is loaded beside the calls of another one is loaded in a thread of its own. With PyTorch it gets a CUDA
+stream of its own, because copies in the default stream would wait for the calls.
 """
 
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -51,4 +55,19 @@ def find(settings: Mapping[str, Any]) -> Any:
 def load(order: Order) -> _PythonModel:
     """Load the model with the options of the file."""
     settings = order.runtime.settings
-    return _PythonModel(find(settings)(**settings.get("options", {})))
+    build = find(settings)
+    with _own_stream() if order.beside else nullcontext():
+        return _PythonModel(build(**settings.get("options", {})))
+
+
+@contextmanager
+def _own_stream() -> Iterator[None]:
+    """Let PyTorch copy to the GPU while it computes in the default stream; return when all copies are done."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        yield
+        return
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        yield
+    stream.synchronize()

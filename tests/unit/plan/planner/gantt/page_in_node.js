@@ -2,7 +2,13 @@
 const html = require("fs").readFileSync(0, "utf8");
 const text = pattern => html.match(pattern)[1];
 const counts = {};
-const pen = new Proxy({}, {
+const outside = [];
+const wide = words => 7 * words.length;
+function within(words, x) {
+  const left = x - wide(words) / (pen.textAlign === "right" ? 1 : 2);
+  if (left < 0 || left + wide(words) > 1000) outside.push(words);
+}
+const pen = new Proxy({ measureText: words => ({ width: wide(words) }), fillText: within }, {
   get: (kept, name) => name in kept ? kept[name] : (...values) => {
     if (values.some(value => typeof value === "number" && !Number.isFinite(value))) throw new Error(`${name}(${values})`);
     counts[name] = (counts[name] || 0) + 1;
@@ -26,11 +32,11 @@ const canvases = found.panels.children.filter(one => one.tag === "canvas");
 const told = new Set();
 for (const deltaY of [0, -500, 900]) {
   canvases[0].listeners.wheel({ preventDefault() {}, offsetX: 500, deltaY });
-  for (let x = 85; x < 1000; x += 5)
+  for (let x = 30; x < 1000; x += 5)
     for (let y = 2; y < 60; y += 6) {
       canvases[0].listeners.mousemove({ offsetX: x, offsetY: y, clientX: x, clientY: y });
       if (found.what.style.display === "block") told.add(found.what.textContent);
     }
 }
 const names = found.names.children.map(name => name.children[1]);
-console.log(JSON.stringify({ canvases: canvases.length, drawn: counts.fillRect, names, told: [...told], heading: found.h1.textContent }));
+console.log(JSON.stringify({ outside, canvases: canvases.length, drawn: counts.fillRect, names, told: [...told], heading: found.h1.textContent }));

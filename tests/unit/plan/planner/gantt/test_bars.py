@@ -1,8 +1,10 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from gpuyard.plan.planner.gantt.bars import Step, bars, chart, path
+from gpuyard.plan.planner.plan import Loads
 from tests.unit.plan.planner.gantt.plans import back_to_back, plan, two_step_problem
 
 
@@ -12,6 +14,26 @@ def test_every_call_is_a_bar_and_its_model_is_loaded_as_soon_as_the_gpu_is_free(
     assert list(zip(seen.begin, seen.end, seen.model, seen.switch, strict=True)) == [
         (0, 1, 0, True), (1, 5, 0, False), (5, 8, 1, True), (9, 15, 1, False),
     ]  # fmt: skip
+
+
+def test_a_load_beside_calls_is_a_bar_from_the_earliest_time_or_as_it_was_measured() -> None:
+    problem = replace(two_step_problem(1), preload=True)
+    made = plan((0, 1, 5), (0, 5, 11))
+    seen = bars(problem, made)
+    assert sorted(zip(seen.begin, seen.end, seen.model, seen.switch, strict=True)) == [
+        (0, 1, 0, True), (1, 3, 1, True), (1, 5, 0, False), (5, 11, 1, False),
+    ]  # fmt: skip
+    measured = Loads(np.array([0, 1]), np.array([0, 0]), np.array([0.0, 2.0]), np.array([1.0, 4.5]))
+    seen = bars(problem, replace(made, loads=measured))
+    assert sorted(zip(seen.begin, seen.end, seen.model, seen.switch, strict=True)) == [
+        (0, 1, 0, True), (1, 5, 0, False), (2, 4.5, 1, True), (5, 11, 1, False),
+    ]  # fmt: skip
+
+
+def test_the_critical_path_goes_through_a_load_that_took_longer_than_the_calls_beside_it() -> None:
+    problem = replace(two_step_problem(1), preload=True)
+    problem = replace(problem, models=(problem.models[0], replace(problem.models[1], load_s=20.0)))
+    assert path(problem, plan((0, 1, 5), (0, 21, 27))) == (Step(0, 0.0, 27.0),)
 
 
 def test_a_wide_call_is_shown_on_each_of_its_gpus() -> None:

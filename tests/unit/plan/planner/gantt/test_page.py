@@ -38,6 +38,7 @@ def test_the_page_draws_its_plans_and_describes_each_bar() -> None:
     ran = subprocess.run(["node", script], input=page(seen), capture_output=True, text=True, check=True, timeout=60)
     said = msgspec.json.decode(ran.stdout)
     assert said["canvases"] == 2
+    assert said["outside"] == [], "no label is cut at the border"
     assert said["heading"] == "two steps"
     assert said["names"] == ["small", "large", "loading a model", "idle", "critical path", "lower bound"]
     assert "r0 / draft\nsmall on GPU 0\n1.00 s to 5.00 s (4.00 s)" in said["told"]
