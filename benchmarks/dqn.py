@@ -7,6 +7,7 @@ Unseen are all seeds, two loads, a size, the second half of Venus (the model was
 *rule* is `dqn` without a model: a task waits for faster GPUs if that saves three tenths of its run. It is a baseline like any
 other policy. The *best* policy without learning is the one with the lowest mean over the workloads of a row, which favors it:
 it is chosen on what is reported. Ratios are means of the paired ratios (of their logarithms), with 95 % intervals (Student's t).
+The tail is the 99.9th percentile of the queueing time of a workload, which is nearly its longest wait; its mean over the workloads.
 """
 
 import argparse
@@ -14,10 +15,11 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from math import exp, log
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor
 from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, load
@@ -53,6 +55,16 @@ KINDS = (
 """The kinds that the model was trained on, with other seeds; then other loads, another size, other jobs; and preemptible jobs."""
 
 
+class Times(NamedTuple):
+    """What one workload took under one policy, in seconds."""
+
+    average: float
+    """Completion time."""
+    tail: float
+    """99.9th percentile of the queueing time."""
+
+
+@cache
 def traces_of(venus: Path | None, philly: Path | None) -> dict[str, list[Job]]:
     """Recorded jobs: of Venus those that the model was not trained on."""
     found = {}
@@ -65,44 +77,51 @@ def traces_of(venus: Path | None, philly: Path | None) -> dict[str, list[Job]]:
     return found
 
 
-def advisors(models: Mapping[str, Path]) -> dict[str, Advisor]:
-    """Each model with its guard and without, by what they are called in the table."""
+def advisors(models: Mapping[str, Path], *, unguarded: bool) -> dict[str, Advisor]:
+    """Each model with its guard, and also without if wanted, by what they are called in the table."""
     found: dict[str, Advisor] = {}
     for name, path in models.items():
         model = load(path, FEATURES)
         found[name] = AdvantageAdvisor(model)
-        found[f"{name}, no guard"] = AdvantageAdvisor(model, guarded=False)
+        if unguarded:
+            found[f"{name}, no guard"] = AdvantageAdvisor(model, guarded=False)
     return found
 
 
 def once(
-    kind: Regime, seed: int, models: Mapping[str, Path], files: tuple[Path | None, Path | None], plain: Sequence[str]
-) -> dict[str, float]:
-    """The average completion time of one workload under every policy."""
+    kind: Regime,
+    seed: int,
+    models: Mapping[str, Path],
+    files: tuple[Path | None, Path | None],
+    plain: Sequence[str],
+    unguarded: bool,
+) -> dict[str, Times]:
+    """What one workload took under every policy."""
     workload = kind.workload(seed, traces_of(*files) if kind.trace else {})
-    found = {
-        name: simulate_policy(workload, policy_variant("dqn" if name == RULE else name)).measures.avg_jct_s
-        for name in plain
-    }
-    for name, advisor in advisors(models).items():
-        found[name] = simulate_policy(workload, policy_variant("dqn"), advisor=advisor).measures.avg_jct_s
-    return found
+
+    def under(name: str, advisor: Advisor | None = None) -> Times:
+        measures = simulate_policy(workload, policy_variant(name), advisor=advisor).measures
+        return Times(measures.avg_jct_s, measures.p999_queue_s)
+
+    found = {name: under("dqn" if name == RULE else name) for name in plain}
+    return found | {name: under("dqn", advisor) for name, advisor in advisors(models, unguarded=unguarded).items()}
 
 
-def ratio(runs: Sequence[Mapping[str, float]], name: str, other: str) -> list[float]:
+def ratio(runs: Sequence[Mapping[str, Times]], name: str, other: str) -> list[float]:
     """Mean of the paired ratios, and its interval."""
-    found = mean_of([log(each[name] / each[other]) for each in runs])
+    found = mean_of([log(each[name].average / each[other].average) for each in runs])
     return [exp(found.mean), exp(found.mean - found.ci95), exp(found.mean + found.ci95)]
 
 
-def compared(runs: Sequence[Mapping[str, float]], plain: Sequence[str]) -> dict[str, Any]:
+def compared(runs: Sequence[Mapping[str, Times]], plain: Sequence[str]) -> dict[str, Any]:
     """The figures of one kind."""
-    means = {name: sum(each[name] for each in runs) / len(runs) for name in runs[0]}
+    means = {name: sum(each[name].average for each in runs) / len(runs) for name in runs[0]}
     best = min(plain, key=lambda name: means[name])
     learned = [name for name in runs[0] if name not in plain]
     return {
         "best": best,
         "avg_jct_s": {name: round(value, 1) for name, value in means.items()},
+        "p999_queue_s": {name: round(sum(each[name].tail for each in runs) / len(runs), 1) for name in runs[0]},
         "over_best": {name: ratio(runs, name, best) for name in learned},
         "over_rule": {name: ratio(runs, name, RULE) for name in (*learned, best)},
         "seeds": len(runs),
@@ -117,7 +136,7 @@ def cell(figures: Sequence[float]) -> str:
 
 
 def render(data: Mapping[str, Any]) -> str:
-    """Two tables in Markdown: each model relative to the rule and to the best policy, and all averages."""
+    """Three tables in Markdown: each model relative to the rule and to the best policy, all averages, and all tails."""
     kinds: Mapping[str, Any] = data["kinds"]
     learned = list(next(iter(kinds.values()))["over_best"])
     lines = [
@@ -129,10 +148,13 @@ def render(data: Mapping[str, Any]) -> str:
         lines.append(
             f"| {kind} | {it['seeds']} | `{it['best']}` | {it['avg_jct_s'][it['best']]:,.0f} | {cells} | {cell(it['over_best'][learned[0]])} |"
         )
-    lines += ["", f"| average completion time (s) | {' | '.join(kinds)} |", f"|---|{'---|' * len(kinds)}"]
-    for name in next(iter(kinds.values()))["avg_jct_s"]:
-        figures = " | ".join(f"{it['avg_jct_s'][name]:,.0f}" for it in kinds.values())
-        lines.append(f"| `{name}` | {figures} |")
+    for title, figure in (("average completion time (s)", "avg_jct_s"), ("p99.9 queueing (s)", "p999_queue_s")):
+        if any(figure not in it for it in kinds.values()):  # results of before tails were kept
+            continue
+        lines += ["", f"| {title} | {' | '.join(kinds)} |", f"|---|{'---|' * len(kinds)}"]
+        for name in next(iter(kinds.values()))[figure]:
+            figures = " | ".join(f"{it[figure][name]:,.0f}" for it in kinds.values())
+            lines.append(f"| `{name}` | {figures} |")
     return "\n".join(lines) + "\n"
 
 
@@ -172,6 +194,7 @@ def main() -> None:
     ask.add_argument(
         "--kinds", default="", help="kinds of workloads that contain one of these words, with commas; default: all"
     )
+    ask.add_argument("--unguarded", action="store_true", help="each model also without its guard")
     ask.add_argument("--workers", type=int, default=1)
     ask.add_argument("--picture", type=Path)
     ask.add_argument("--json", type=Path)
@@ -194,7 +217,7 @@ def main() -> None:
     with ProcessPoolExecutor(said.workers, mp_context=get_context("spawn")) as pool:
         waiting = {
             kind.name: [
-                pool.submit(once, kind, said.first + place, models, (said.venus, said.philly), plain)
+                pool.submit(once, kind, said.first + place, models, (said.venus, said.philly), plain, said.unguarded)
                 for place in range(said.seeds)
             ]
             for kind in kinds

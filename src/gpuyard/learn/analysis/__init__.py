@@ -1,11 +1,12 @@
 """Code analysis: the steps of a Python script, their dependencies and their kinds. The script is read and never run.
 
-    source ─► steps ─► effects ─► dataflow ─► graph ─► levels, critical path, width
-    (names)   (units)  (per unit)  (reasons)    │
+    source ─► steps ─► walker ──► dataflow ─► graph ─► levels, critical path, width
+    (names)   (units)  (effects)   (reasons)    │
         │                  │                    └─► submission: one process, or parts connected by files only ─► trial
         └─► hazards        └─► step_classifier: training, inference, data, hpc, other
 
-Read `effects` first: its head has the assumptions about code. `library_calls.toml` has all knowledge of libraries.
+Read `effects`, `values` and `walker` in this order: their heads have the assumptions about code. `library_calls.toml`
+has all knowledge of libraries.
 Only `trial` runs anything, and only when asked.
 """
 

@@ -5,6 +5,7 @@ do anything. Functions are found by dotted name; the longest known prefix wins. 
 the tables hold for objects of the known libraries only.
 """
 
+import builtins
 import enum
 import tomllib
 from collections.abc import Callable, Mapping
@@ -37,8 +38,8 @@ class Pattern(NamedTuple):
 class FileUse(NamedTuple):
     """A file that a call uses."""
 
-    how: Literal["read", "write", "mode"]
-    """`mode`: as the argument after the file says, as for `open`."""
+    how: Literal["read", "write", "adds", "mode"]
+    """`adds`: it writes, and may add a suffix; `mode`: as the argument after the file says, as for `open`."""
     place: int
     """Number of the argument; -1 is the object of a method, -2 the path that the call returns."""
 
@@ -49,6 +50,7 @@ class Kind(enum.Enum):
     PLAIN = "a number, a string, a path: it never changes"
     LIST = "a list, dictionary, array, table or tensor: iterating over it changes nothing"
     HANDLE = "an open file or the like: iterating over it changes it and nothing else"
+    RANDOM = "a generator of random numbers that is not the one of its library"
     OWN = "an object of a class of the project that inherits from no library"
     OBJECT = "anything"
 
@@ -78,6 +80,7 @@ INFERENCE: Final = Pattern("inference", "compute", 5, "runs a model without grad
 TRAIN: Final = Pattern("training", "compute", 8, "trains", gpu=True)
 TRAINING_STEP: Final = Pattern("training", None, 2, "a training step", gpu=True, is_work=False)
 TRAINING_MODE: Final = Pattern("training", None, 1, "a model in training mode", gpu=True)
+NOT_KNOWN: Final = Pattern(None, None, 0, "unknown, so ordered with everything")
 COMMUNICATOR: Final = Pattern("hpc", "communication", 5, "uses MPI")
 
 
@@ -86,12 +89,12 @@ def _pattern(kind: str, bound: str, weight: float, says: str, flags: str) -> Pat
 
 
 def _files(uses: str) -> tuple[FileUse, ...]:
-    parts = (use.split() for use in uses.split(", "))
+    parts = (use.split() for use in uses.split(", ") if use)
     return tuple(FileUse(how, int(place)) for how, place in parts)  # type: ignore[arg-type]
 
 
 def _effect(changes: list[int], state: str, flags: str) -> Effect:
-    results = {"plain": Kind.PLAIN, "list": Kind.LIST, "handle": Kind.HANDLE, "same": None}
+    results = {"plain": Kind.PLAIN, "list": Kind.LIST, "handle": Kind.HANDLE, "random": Kind.RANDOM, "same": None}
     result = next((kind for flag, kind in results.items() if flag in flags), Kind.OBJECT)
     return Effect(tuple(changes), state, result, "iterates" in flags)
 
@@ -113,8 +116,13 @@ LIBRARIES: Final = frozenset(name.partition(".")[0] for name in _EFFECTS)
 DECORATORS: Final = frozenset(_TABLES["decorators"].split())
 LATER: Final = {what: frozenset(_TABLES[f"later_{what}"].split()) for what in ("modules", "names", "methods")}
 WRAPPERS: Final = frozenset(_TABLES["wrappers"].split())
+CALLBACKS: Final = frozenset(_TABLES["callbacks"].split())
+TEXT_METHODS: Final = frozenset(_TABLES["text_methods"].split())
+LAZY: Final = frozenset(_TABLES["lazy"].split())
+SUFFIXES: Final = tuple(_TABLES["suffixes"].split())
 FILE_KEYWORDS: Final = frozenset(_TABLES["file_keywords"].split())
 MPI_METHODS: Final = frozenset(_TABLES["mpi_methods"].split())
+NAMES: Final[Mapping[str, str]] = _TABLES["names"]
 STEPPERS: Final = frozenset(_TABLES["steppers"].split())
 
 
@@ -139,14 +147,16 @@ def pattern_of(dotted: str, method: str) -> Pattern | None:
 @lru_cache(maxsize=65536)
 def files_of(dotted: str, method: str) -> tuple[FileUse, ...]:
     """Return the files that a call uses, by its dotted name, otherwise by the name of the method."""
-    return _longest(_FILES, dotted) or _METHOD_FILES.get(method, ())
+    found = _longest(_FILES, dotted)
+    return _METHOD_FILES.get(method, ()) if found is None else found
 
 
 @lru_cache(maxsize=65536)
 def function_effect(dotted: str) -> Effect | None:
     """Return what a function changes; None if it is not known."""
-    found = _longest(_EFFECTS, dotted)
-    if found is None or found is UNKNOWN or dotted.endswith(".at"):
+    found, owner = _longest(_EFFECTS, dotted), dotted.rpartition(".")[0]
+    of_class = owner.rpartition(".")[2][:1].isupper() or hasattr(builtins, owner)  # list.append(x, 1)
+    if found is None or found is UNKNOWN or dotted.endswith(".at") or (of_class and dotted not in _EFFECTS):
         return None
     return Effect(changes=(0,)) if _is_in_place(dotted) else found
 

@@ -4,6 +4,7 @@ The width is exact: the largest set of tasks of which none needs another. By Dil
 tasks minus the size of a maximum matching in "needs, directly or through others".
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -50,6 +51,8 @@ class ScriptTask(Struct, frozen=True, kw_only=True):
     """Number of iterations of a loop; None if the code does not say."""
     independent: bool = False
     """Whether the iterations of the loop are proven independent."""
+    dependent: str | None = None
+    """Why they are not; None if they are, and for a step that is no loop."""
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     """Files; * stands for parts that are known only at run time."""
@@ -94,6 +97,8 @@ class TaskGraph(Struct, frozen=True, kw_only=True):
     """The script as one process, or the parts that it can be divided into."""
     whole: SubmitRequest | None = None
     """The script as one process; None if it has no tasks."""
+    undivided: str | None = None
+    """Why it is not divided; None if it is."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -108,6 +113,7 @@ def graph_of(
     notes: Iterable[str] = (),
     requests: Iterable[SubmitRequest] = (),
     whole: SubmitRequest | None = None,
+    undivided: str | None = None,
 ) -> TaskGraph:
     """Compute everything that follows from the tasks and their dependencies."""
     before = {task.id: [need.task for need in task.needs] for task in tasks}
@@ -133,19 +139,9 @@ def graph_of(
         in_seconds=in_seconds,
         requests=tuple(requests),
         whole=whole,
+        undivided=undivided,
         notes=tuple(notes),
     )
-
-
-def reduced(before: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """Return the transitive reduction. In `before`, every task must come after those it needs."""
-    reach: dict[str, set[str]] = {}
-    kept = {}
-    for name, needed in before.items():
-        through = set().union(*(reach[other] for other in needed))
-        kept[name] = [other for other in needed if other not in through]
-        reach[name] = through | set(needed)
-    return kept
 
 
 def levels(before: Mapping[str, Sequence[str]]) -> dict[str, int]:
@@ -174,19 +170,25 @@ def critical_path(before: Mapping[str, Sequence[str]], lengths: Mapping[str, flo
 
 def width(copies: Mapping[str, int], before: Mapping[str, Sequence[str]]) -> int:
     """Return the largest number of tasks that could run at once. A task of n copies is n tasks with the same needs."""
-    level = levels(before)
     if sum(copies.values()) > EXACT_WIDTH:
-        return max(sum(copies[task] for task in level if level[task] == row) for row in set(level.values()))
+        wide: Counter[int] = Counter()
+        for task, row in levels(before).items():
+            wide[row] += copies[task]
+        return max(wide.values())
     reach: dict[str, set[str]] = {}
+    places: dict[str, list[int]] = {}
+    nodes = [task for task in before for _ in range(copies[task])]
+    for place, task in enumerate(nodes):
+        places.setdefault(task, []).append(place)
     for task, needed in before.items():
         reach[task] = set(needed).union(*(reach[other] for other in needed))
-    nodes = [task for task in before for _ in range(copies[task])]
+    near = {task: sorted((place for other in reach[task] for place in places[other]), reverse=True) for task in before}
     matched: dict[int, int] = {}
 
     def finds_one(node: int, seen: set[int]) -> bool:
         """Extend the matching by an augmenting path (Kuhn)."""
-        for other, task in enumerate(nodes):
-            if task in reach[nodes[node]] and other not in seen:
+        for other in near[nodes[node]]:
+            if other not in seen:
                 seen.add(other)
                 if other not in matched or finds_one(matched[other], seen):
                     matched[other] = node

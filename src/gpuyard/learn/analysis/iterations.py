@@ -5,41 +5,51 @@ import re
 from dataclasses import replace
 
 from gpuyard.learn.analysis.api_patterns import CLOCK
-from gpuyard.learn.analysis.groups import Groups
-from gpuyard.learn.analysis.paths import Text, may_meet
+from gpuyard.learn.analysis.effects import Groups
+from gpuyard.learn.analysis.paths import ANY, EACH, may_meet
 from gpuyard.learn.analysis.source import assigned, dotted_name, statements
 from gpuyard.learn.analysis.steps import Script, Unit
 
+CONTAINS_TRAINING = "contains training"
 
-def are_independent(unit: Unit, script: Script) -> bool:
-    """Return whether each iteration uses only its own variables and files and no hidden state; never for training."""
+
+def why_dependent(unit: Unit, script: Script) -> str | None:
+    """Return why iterations may need each other; None if each uses only its own variables and files and no hidden state."""
     loop = unit.node
-    if not isinstance(loop, ast.For) or loop.orelse or not unit.rounds or script.hazard is not None:
-        return False
+    if not isinstance(loop, ast.For) or loop.orelse or not unit.rounds:
+        return "the code does not say how many there are"
+    if script.hazard is not None:
+        return script.hazard
     if unit.effects.clues.has_training:
-        return False
+        return CONTAINS_TRAINING
     if any(isinstance(part, ast.Break | ast.Return | ast.Yield) for part in ast.walk(loop)):
-        return False
+        return "one may be the last"
     body = {name for part in statements(loop.body) for name in assigned(part)}
     distinct = _distinct_names(loop.target, loop.iter) - body
     walker, scope = unit.walker, unit.walker.scope
-    names = {name: Text("*", frozenset([name])) for name in distinct}
-    walker.scope = replace(scope, names=scope.names | names)
+    walker.scope = replace(scope, names=scope.names | dict.fromkeys(distinct, EACH))
     effects = walker.unit(loop.body, loop)
     walker.scope = scope
-    if effects.states - {CLOCK} or effects.exits or effects.reads & effects.assigns:
-        return False
+    if effects.states - {CLOCK}:
+        return unit.unknown or ", ".join(sorted(effects.states - {CLOCK}))
+    if effects.exits:
+        return "one may end the script"
     groups = Groups(effects.aliases)
     outside = {groups.group(variable) for variable in effects.reads}
-    if any(variable in effects.reads or groups.group(variable) in outside for variable in effects.changes):
-        return False
-    held = {file for other in script.units for _, file in other.effects.holds if other is not unit}
-    for written in (file.path for file in effects.files if file.writes):
-        own = len(written.variables & distinct) == 1 == written.pattern.count("*")
-        meets = [file.path for file in effects.files | held if may_meet(file.path.pattern, written.pattern)]
-        if not own or any(path != written for path in meets):
-            return False
-    return True
+    changed = effects.reads & effects.assigns
+    changed |= {one for one in effects.changes if one in effects.reads or groups.group(one) in outside}
+    if changed:
+        return f"{min(one.name for one in changed)} changes"
+    used = [variable.name for variable in unit.effects.assigns if script.readers[variable]]
+    if used:
+        return f"the last value of {min(used)} is used"
+    held = {file for other, file in script.held if other is not unit}
+    for written in sorted(file.path for file in effects.files if file.writes):
+        paths = {file.path for file in effects.files | held} - {written}
+        own = written.count(EACH) == 1 and ANY not in written
+        if not own or any(may_meet(path.replace(EACH, ANY), written.replace(EACH, ANY)) for path in paths):
+            return f"file {written.replace(EACH, ANY)}"
+    return None
 
 
 def _distinct_names(target: ast.expr, source: ast.expr) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """Entry point: return the tasks of a script, their dependencies and what could be submitted. The script is not run."""
 
+import ast
 import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -12,8 +13,8 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.arguments import argument
 from gpuyard.input.files import is_file, is_folder, path_of, shown_path
 from gpuyard.learn.analysis import iterations
-from gpuyard.learn.analysis.dataflow import Edges, Reason, dependencies
-from gpuyard.learn.analysis.graph import Need, ScriptTask, TaskGraph, graph_of, reduced
+from gpuyard.learn.analysis.dataflow import Edges, dependencies, needs
+from gpuyard.learn.analysis.graph import Need, ScriptTask, TaskGraph, graph_of
 from gpuyard.learn.analysis.source import one_line
 from gpuyard.learn.analysis.steps import Script, Unit, read_script, step_name
 from gpuyard.learn.analysis.submission import requests_of, whole_of
@@ -57,22 +58,23 @@ def analyze(
     notes = () if tasks else (f"{script.module.shown} contains no tasks.",)
     if len(tasks) > 1 and script.hazard is not None:
         notes = (f"All steps keep their order: {script.hazard}.",)
-    requests = requests_of(script, edges, tasks, path, arguments, python)
+    requests, undivided = requests_of(script, edges, tasks, path, arguments, python)
     whole = whole_of(tasks, path, arguments, python)
-    return graph_of(script.module.shown, list(tasks.values()), notes, requests, whole)
+    return graph_of(script.module.shown, list(tasks.values()), notes, requests, whole, undivided)
 
 
 def _tasks(script: Script, edges: Edges, seconds: Mapping[str, float]) -> dict[int, ScriptTask]:
     """Return the steps as tasks, by the number of their unit."""
     steps = [unit for unit in script.units if unit.is_step]
     names = _names(steps)
-    needs = _needs(script.units, edges)
-    kept = reduced({str(unit.number): [str(other) for other in needs[unit.number]] for unit in steps})
+    needed = needs(script.units, edges)
     tasks = {}
     for unit in steps:
         clues, files = unit.effects.clues, unit.effects.files
         name = names[unit.number]
-        why = {int(other): needs[unit.number][int(other)] for other in kept[str(unit.number)]}
+        why = needed[unit.number].items()
+        is_loop = isinstance(unit.node, ast.For | ast.While)
+        dependent = iterations.why_dependent(unit, script) if is_loop else None
         tasks[unit.number] = ScriptTask(
             id=name,
             does=one_line(unit.node),
@@ -81,11 +83,12 @@ def _tasks(script: Script, edges: Edges, seconds: Mapping[str, float]) -> dict[i
             end_line=unit.node.end_lineno or unit.node.lineno,
             kind=clues.kind(),
             bound=clues.bound(),
-            needs=tuple(Need(names[other], "; ".join(sorted(map(str, reasons)))) for other, reasons in why.items()),
+            needs=tuple(Need(names[other], "; ".join(sorted(map(str, reasons)))) for other, reasons in why),
             rounds=unit.rounds,
-            independent=iterations.are_independent(unit, script),
-            reads=tuple(sorted({file.path.pattern for file in files if not file.writes})),
-            writes=tuple(sorted({file.path.pattern for file in files if file.writes})),
+            independent=is_loop and dependent is None,
+            dependent=dependent,
+            reads=tuple(sorted({file.path for file in files if not file.writes})),
+            writes=tuple(sorted({file.path for file in files if file.writes})),
             gpus=clues.processes if clues.uses_gpu and clues.kind() != "data" else 0,
             seconds=seconds.get(name),
             evidence=clues.evidence(),
@@ -102,16 +105,6 @@ def _names(steps: Sequence[Unit]) -> dict[int, str]:
         used[name] = used.get(name, 0) + 1
         names[unit.number] = name if used[name] == 1 else f"{name}-{used[name]}"
     return names
-
-
-def _needs(units: Sequence[Unit], edges: Edges) -> dict[int, dict[int, set[Reason]]]:
-    """Return for each unit the steps that it needs, directly or through setup, with the reasons."""
-    needs: dict[int, dict[int, set[Reason]]] = {unit.number: {} for unit in units}
-    for (earlier, later), reasons in sorted(edges.items(), key=lambda edge: (edge[0][1], edge[0][0])):
-        through = {earlier: reasons} if units[earlier].is_step else needs[earlier]
-        for step, why in through.items():
-            needs[later].setdefault(step, set()).update(why)
-    return needs
 
 
 def _check_names(path: Path, known: Sequence[str], seconds: Mapping[str, float]) -> None:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -41,6 +42,8 @@ class Module:
     """The dotted name that an imported name stands for."""
     variables: set[str] = field(default_factory=set)
     """Names that the file assigns outside of functions."""
+    local: set[str] = field(default_factory=set)
+    """Names that it assigns anywhere, and parameters."""
     shared: set[str] = field(default_factory=set)
     """Names that functions assign as well."""
     constants: dict[str, Any] | None = None
@@ -88,7 +91,8 @@ class Project:
     def function(self, module: Module, dotted: str) -> Found | None:
         """Return the function that a dotted name refers to, as seen from a file; None if it is not in the project."""
         there, name = self._definition(module, dotted)
-        known = name in there.functions and name.partition(".")[0] not in there.variables - set(there.classes)
+        first = name.partition(".")[0]
+        known = name in there.functions and (first in there.classes or first not in there.variables)
         return Found(there, there.functions[name], name) if known else None
 
     def find_class(self, module: Module, dotted: str) -> tuple[Module, str] | None:
@@ -115,29 +119,22 @@ class Project:
 
     def method(self, owner: tuple[Module, str], name: str) -> Found | None:
         """Return a method of a class, its own or inherited from a class of the project."""
-        seen: set[tuple[str, str]] = set()
-        waiting = [owner]
-        while waiting:
-            module, called = waiting.pop(0)
-            if (module.shown, called) in seen:
-                continue
-            seen.add((module.shown, called))
-            if f"{called}.{name}" in module.functions:
-                return Found(module, module.functions[f"{called}.{name}"], f"{called}.{name}")
-            for base in module.classes[called].bases:
-                above = self.find_class(module, resolved(base, module) or "")
-                if above is not None:
-                    waiting.append(above)
-        return None
+        module, called = owner
+        if f"{called}.{name}" in module.functions:
+            return Found(module, module.functions[f"{called}.{name}"], f"{called}.{name}")
+        above = (self.find_class(module, resolved(base, module) or "") for base in module.classes[called].bases)
+        found = (self.method(one, name) for one in above if one is not None and one != owner)
+        return next((one for one in found if one is not None), None)
 
     def methods_named(self, name: str) -> list[Found]:
         """Return the methods of that name of any class: those that a call on an unknown object may reach."""
         return self._methods.get(name, [])
 
-    @property
+    @cached_property
     def special_methods(self) -> list[Found]:
         """Return the methods that operators and library functions may run."""
-        named = [name for name in self._methods if name.startswith("__") and name not in EXPLICIT]
+        files = {"write", "writelines", "read", "readline", "readinto", "flush", "close"}  # an object used as a file
+        named = [name for name in self._methods if name in files or (name.startswith("__") and name not in EXPLICIT)]
         return [found for name in named for found in self._methods[name]]
 
     def is_own(self, made: tuple[Module, str]) -> bool:
@@ -181,18 +178,14 @@ class Project:
 def read_module(path: Path, shown: str) -> Module:
     """Read one file and resolve its names. An error names the file and the line."""
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise WrongInput(f"{shown}: {error.strerror}.") from None
-    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(content, filename=shown)
-    except SyntaxError as error:
-        line = f":{error.lineno}" if error.lineno else ""
-        raise WrongInput(f"{shown}{line}: this is not valid Python: {error.msg}.") from None
-    except ValueError as error:
-        raise WrongInput(f"{shown}: this is not valid Python: {error}.") from None
+            tree = ast.parse(path.read_bytes(), filename=shown)
+    except OSError as error:
+        raise WrongInput(f"{shown}: {error.strerror}.") from None
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise WrongInput(f"{shown}{line}: this is not valid Python: {getattr(error, 'msg', error)}.") from None
     except (RecursionError, MemoryError):
         raise WrongInput(f"{shown}: it is nested too deeply to be read.") from None
     module = Module(path, shown, tree)
@@ -201,6 +194,9 @@ def read_module(path: Path, shown: str) -> Module:
             module.imports |= _imported(node)
         elif isinstance(node, ast.Global):
             module.shared |= set(node.names)
+        elif isinstance(node, ast.arg):
+            module.local.add(node.arg)
+        module.local |= assigned(node) if isinstance(node, ast.stmt) else set()
     _collect(module, tree.body, "")
     return module
 
@@ -224,17 +220,10 @@ def _collect(module: Module, body: list[ast.stmt], owner: str) -> None:
 def _has_state(node: ast.ClassDef) -> bool:
     """Return whether objects of a class may share something that changes."""
     values = [part.value for part in node.body if isinstance(part, ast.Assign | ast.AnnAssign) and part.value]
-    own = [
-        value
-        for value in values
-        if not (
-            isinstance(value, ast.Call)
-            and dotted_name(value.func) in {"field", "dataclasses.field", "auto", "enum.auto"}
-        )
-    ]
-    return not all(isinstance(value, ast.Constant) for value in own) or any(
-        isinstance(part, ast.Name) and part.id in {"cls", "classmethod", "type"} for part in ast.walk(node)
-    )
+    calls = {id(part): dotted_name(part.func) for part in values if isinstance(part, ast.Call)}
+    own = [value for value in values if calls.get(id(value)) not in {"field", "dataclasses.field", "auto", "enum.auto"}]
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return bool(names & {"cls", "classmethod", "type"}) or not all(isinstance(value, ast.Constant) for value in own)
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -265,10 +254,8 @@ def assigned(node: ast.stmt) -> set[str]:
 
 def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
     if isinstance(node, ast.Import):
-        return {
-            one.asname or one.name.split(".")[0]: one.name if one.asname else one.name.split(".")[0]
-            for one in node.names
-        }
+        names = [(one.asname, one.name if one.asname else one.name.partition(".")[0]) for one in node.names]
+        return {asname or name: name for asname, name in names}
     origin = "." * node.level + (node.module or "")
     joint = "" if origin.endswith(".") else "."
     return {one.asname or one.name: f"{origin}{joint}{one.name}" for one in node.names if one.name != "*"}

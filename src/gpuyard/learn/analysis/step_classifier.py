@@ -73,6 +73,11 @@ class Clues:
         """Whether there is any sign of training, such as an optimizer."""
         return any(clue.pattern.kind == "training" for clue in self.seen.values())
 
+    @property
+    def unknown(self) -> list[Evidence]:
+        """What is not known, in the order of the code."""
+        return sorted(clue.evidence for clue in self.seen.values() if clue.pattern is api.NOT_KNOWN)
+
     def kind(self) -> StepKind:
         """Return the kind with the largest weight."""
         if self.trains:
@@ -88,10 +93,10 @@ class Clues:
         return self._heaviest(BOUNDS, lambda pattern: pattern.bound) or "unknown"
 
     def evidence(self) -> tuple[Evidence, ...]:
-        """Return the strongest clues, in the order of the code."""
+        """Return the strongest clues and what is not known, in the order of the code."""
         weighty = (clue for clue in self.seen.values() if clue.pattern.weight > 0)
         strongest = sorted(weighty, key=lambda clue: (-_weight(clue), clue.evidence))[:MOST_EVIDENCE]
-        return tuple(sorted(clue.evidence for clue in strongest))
+        return tuple(sorted([*(clue.evidence for clue in strongest), *self.unknown[:MOST_EVIDENCE]]))
 
     def _heaviest(self, names: Iterable[T], which: Callable[[Pattern], T | None]) -> T | None:
         scores = {name: sum(_weight(c) for c in self.seen.values() if which(c.pattern) == name) for name in names}
@@ -105,7 +110,7 @@ def _weight(clue: Clue) -> float:
 
 def function_clue(node: ast.AST, module: Module, dotted: str) -> Clue | None:
     """Return the clue of a library function, a decorator, an operator or a constant, by its name in the tables."""
-    return _clue(node, module, api.pattern_of(dotted, dotted.rpartition(".")[2]))
+    return clue_of(node, module, api.pattern_of(dotted, dotted.rpartition(".")[2]))
 
 
 def method_clue(node: ast.Call, module: Module, method: str, owner: str) -> Clue | None:
@@ -120,10 +125,11 @@ def method_clue(node: ast.Call, module: Module, method: str, owner: str) -> Clue
         pattern = api.INFERENCE
     elif method == "train":
         pattern = api.TRAIN if "trainer" in owner else api.TRAINING_MODE
-    return _clue(node, module, pattern)
+    return clue_of(node, module, pattern)
 
 
-def _clue(node: ast.AST, module: Module, pattern: Pattern | None) -> Clue | None:
+def clue_of(node: ast.AST, module: Module, pattern: Pattern | None) -> Clue | None:
+    """Return the clue of code that a pattern describes."""
     if pattern is None:
         return None
     words = (pattern.says, pattern.kind, pattern.bound and f"{pattern.bound}-bound")

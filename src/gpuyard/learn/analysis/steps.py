@@ -7,34 +7,23 @@ dependencies pass through it. If one call does all the work (`main()`), its body
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from gpuyard.learn.analysis.effects import Analysis, Effects, Walker
+from gpuyard.learn.analysis import api_patterns as api
+from gpuyard.learn.analysis.effects import EVERYTHING, Effects, FileAccess, Variable
 from gpuyard.learn.analysis.hazards import hazard
-from gpuyard.learn.analysis.paths import NameScope, Text, options_of, text
+from gpuyard.learn.analysis.paths import NameScope, options_of, text
 from gpuyard.learn.analysis.source import Found, Function, Module, Project, dotted_name, is_main_guard, resolved
+from gpuyard.learn.analysis.walker import Analysis, Walker
 
-QUICK = re.compile(
-    r"^_?((parse|get|read|load|make|build|create|set|setup|init)_?)?(args?|arguments|opts?|options|config|cfg|conf|settings|parser|"
-    r"logger|logging|log|seeds?|random_seed|rng|device|env|environment|paths?|dirs?|rank|world_size|lr|learning_rate)$"
-    r"|^_?seed_everything$|^_?is_\w+$|^_?(setup|cleanup|usage|print\w*|log\w*|adjust_\w+|display\w*)$"
-)
-"""Functions that are setup by their name."""
-BUILDERS = re.compile(
-    r"^__init__$|^_?(get|make|build|create|init|define|new)_?\w*(weights|model|net|network|optimizers?|optim|schedulers?|criterion|loss|loss_fn|transforms?)$"
-)
-"""Functions that are setup by their name, unless they work."""
-TRIVIAL = set(
-    "print append add update extend items keys values range enumerate zip len str int float format join setattr write "  # noqa: SIM905
-    "info debug sorted list dict set tuple".split()
-)
-"""Calls that do not make a loop a step."""
-ITERATION = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "list", "reversed", "sorted"}
-"""Wrappers around a loop's iterable that do not change the number of iterations."""
-
-
+QUICK, BUILDERS = re.compile(api.NAMES["quick"]), re.compile(api.NAMES["builders"])
+"""Functions that are setup by their name; builders only if they do not work."""
+TRIVIAL, ITERATION = frozenset(api.NAMES["trivial"].split()), frozenset(api.NAMES["iteration"].split())
+"""Calls that do not make a loop a step, and calls around a loop's iterable that keep the number of iterations."""
 DEFINITIONS = Function | ast.Import | ast.ImportFrom | ast.Pass | ast.Global | ast.Nonlocal
 """Statements that are units only if they have effects."""
 
@@ -50,12 +39,18 @@ class Unit:
     walker: Walker
 
     @property
+    def unknown(self) -> str:
+        """Where its first unknown effect is; empty if it has none."""
+        places = [f" ({seen.file}:{seen.line} {seen.seen})" for seen in self.effects.clues.unknown]
+        return f"{EVERYTHING}{places[0] if places else ''}" if EVERYTHING in self.effects.states else ""
+
+    @property
     def rounds(self) -> int | None:
         """Number of iterations of a loop; None if the code does not say."""
         return _rounds(self.node.iter, self.walker.scope) if isinstance(self.node, ast.For) else None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Script:
     """A script, divided into units."""
 
@@ -63,6 +58,16 @@ class Script:
     units: list[Unit]
     hazard: str | None
     """Why all steps keep their order; None if they do not."""
+
+    @cached_property
+    def readers(self) -> Counter[Variable]:
+        """The number of units that read a variable which was assigned before."""
+        return Counter(variable for unit in self.units for variable in unit.effects.reads)
+
+    @cached_property
+    def held(self) -> list[tuple[Unit, FileAccess]]:
+        """Files that values were made with which other units use."""
+        return [(one, file) for one in self.units for name, file in one.effects.holds if self.readers[name]]
 
 
 def read_script(path: Path, arguments: Sequence[str] = ()) -> Script:
@@ -142,7 +147,8 @@ def step_name(unit: Unit) -> str:
     kind = unit.effects.clues.kind()
     if isinstance(unit.node, ast.For | ast.While | ast.AsyncFor) and kind != "other":
         return kind
-    clues = sorted(unit.effects.clues.seen.values(), key=lambda clue: -clue.pattern.weight)
+    known = (clue for clue in unit.effects.clues.seen.values() if clue.pattern is not api.NOT_KNOWN)
+    clues = sorted(known, key=lambda clue: -clue.pattern.weight)
     seen = re.match(r"[\w.]*?(\w+)\(", clues[0].evidence.seen) if clues else None
     names = [seen[1]] if seen else [name.rpartition(".")[2] for name in unit.effects.unknown_calls]
     return names[0] if names else f"line_{unit.node.lineno}" if kind == "other" else kind
@@ -162,5 +168,5 @@ def _rounds(source: ast.expr, scope: NameScope) -> int | None:
     return None
 
 
-def _whole(found: Text | None) -> int | None:
-    return int(found.pattern) if found is not None and re.fullmatch(r"\d{1,9}", found.pattern) else None
+def _whole(found: str | None) -> int | None:
+    return int(found) if found is not None and re.fullmatch(r"\d{1,9}", found) else None

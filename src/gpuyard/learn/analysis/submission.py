@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuyard.learn.analysis.dataflow import Edges
+from gpuyard.learn.analysis.effects import Groups
 from gpuyard.learn.analysis.graph import ScriptTask, SubmitRequest
-from gpuyard.learn.analysis.groups import Groups
+from gpuyard.learn.analysis.iterations import CONTAINS_TRAINING
 from gpuyard.learn.analysis.steps import DEFINITIONS, Script
 
+MOST_PARTS = 100
+"""Maximum number of parts: the command of each names the lines of all others."""
 MOST_ROUNDS = 1_000
 """Maximum number of iterations of a loop that becomes an array."""
 
@@ -28,12 +31,22 @@ def whole_of(tasks: dict[int, ScriptTask], path: Path, arguments: Sequence[str],
 
 def requests_of(
     script: Script, edges: Edges, tasks: dict[int, ScriptTask], path: Path, arguments: Sequence[str], python: str
-) -> list[SubmitRequest]:
-    """Return the requests of a script in dependency order. `tasks` are its steps by the number of their unit."""
+) -> tuple[list[SubmitRequest], str | None]:
+    """Return the requests of a script in dependency order, and why it is one process; None if it is divided.
+
+    `tasks` are its steps by the number of their unit.
+    """
+    edges = {pair: reasons for pair, reasons in edges.items() if any(reason.kind != "name" for reason in reasons)}
     whole = whole_of(tasks, path, arguments, python)
-    parts = _parts(script, edges) if whole else []
-    if whole is None or (len(parts) == 1 and _array(parts[0], tasks) is None):
-        return [whole] if whole else []
+    if whole is None:
+        return [], "it has no tasks"
+    parts = _parts(script, edges)
+    if isinstance(parts, str):
+        return [whole], parts
+    if len(parts) == 1 and _array(parts[0], tasks) is None:
+        why = "it has one step" if len(tasks) == 1 else "its steps share more than files"
+        rounds = [f"; the rounds of {task.id}: {task.dependent}" for task in tasks.values() if task.dependent]
+        return [whole], "".join([why, *rounds[:1]])
     part_of = {number: at for at, part in enumerate(parts) for number in part}
     names = [tasks[next(number for number in part if number in tasks)].id for part in parts]
     lines = [{script.units[number].node.lineno for number in part} for part in parts]
@@ -51,11 +64,11 @@ def requests_of(
         after = tuple(names[one] for one in sorted(before - {at}))
         own = [tasks[number] for number in part if number in tasks]
         found.append(_request(names[at], own, command, path, after, array))
-    return found
+    return found, None
 
 
-def _parts(script: Script, edges: Edges) -> list[list[int]]:
-    """Return the numbers of the units of each part, without the setup that all parts repeat."""
+def _parts(script: Script, edges: Edges) -> list[list[int]] | str:
+    """Return the numbers of the units of each part, without the setup that all parts repeat, or why there is one only."""
     units = script.units
     steps = [unit.number for unit in units if unit.is_step]
     after_a_step = set(steps)
@@ -69,26 +82,33 @@ def _parts(script: Script, edges: Edges) -> list[list[int]]:
         for (earlier, _), reasons in edges.items()
     )
     lines = [unit.node.lineno for unit in units]
+    if any(unit.effects.clues.has_training for unit in units):
+        return CONTAINS_TRAINING
+    if script.hazard is not None:
+        return script.hazard
     if (
-        script.hazard is not None
-        or reads_too_late
-        or len(set(lines)) < len(lines)
+        reads_too_late
         or any(effects.states or any(file.writes for file in effects.files) for effects in repeated)
-        or any(unit.effects.clues.has_training for unit in units)
         or any(isinstance(units[number].node, ast.ClassDef | DEFINITIONS) for number in own)
     ):
-        return [own]
+        return "its setup must not be repeated"
+    if len(set(lines)) < len(lines):
+        return "it has several statements in a line"
     groups = Groups(
         (earlier, later)
         for (earlier, later), reasons in edges.items()
-        if earlier in after_a_step and any(reason.kind != "file" for reason in reasons)
+        if earlier in after_a_step and any(reason.kind not in {"file", "name"} for reason in reasons)
     )
     parts: dict[int, list[int]] = {}
     for number in own:
         parts.setdefault(groups.group(number), []).append(number)
     first = {number: part[0] for part in parts.values() for number in part}
     in_order = all(first[one] <= first[other] for one, other in edges if one in first and other in first)
-    return list(parts.values()) if in_order and all(set(part) & set(steps) for part in parts.values()) else [own]
+    if not in_order or not all(set(part) & set(steps) for part in parts.values()):
+        return "its parts would need each other"
+    if len(parts) > MOST_PARTS:
+        return f"it would have more than {MOST_PARTS} parts"
+    return list(parts.values())
 
 
 def _array(part: Sequence[int], tasks: dict[int, ScriptTask]) -> int | None:

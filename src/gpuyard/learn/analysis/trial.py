@@ -32,7 +32,7 @@ NOT_COPIED = shutil.ignore_patterns("__pycache__", ".git", ".venv")
 class Trial(Struct, frozen=True, kw_only=True):
     """Whether the parts of a script did in every order what the script does."""
 
-    outcome: Literal["equal", "different", "not possible", "not tried"]
+    outcome: Literal["equal", "different", "not possible", "not tried", "not divided"]
     says: str
 
 

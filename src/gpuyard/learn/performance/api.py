@@ -118,6 +118,11 @@ def config_of(model: AnyPath) -> TransformerConfig:
         return read_config(path_of("model", model))
     found = model_configs.find(model)
     if found is None:
+        if (plain := model_configs.without_quantization(model)) is not None:
+            raise WrongInput(
+                f"{shortened(model)!r} names quantized weights. Serving is predicted with weights of 16 bits or in fp8: use "
+                f"{plain.name}, with --precision fp8 for 8 bits."
+            )
         near = model_configs.similar(model)
         offered = f"; similar names: {', '.join(near)}" if near else ""
         raise WrongInput(f"Unknown language model {shortened(model)!r}{offered}. Use the config.json of the model.")
@@ -146,6 +151,8 @@ def describe_workload(workload: DescribedWorkload | WorkloadSpec | Mapping[str, 
 
 def is_model_name(text: str) -> bool:
     """Return whether a text is the name of a model rather than a path: no file has that name, and it does not look so."""
+    if not text.strip():
+        raise WrongInput("The name of the model is empty.")
     path = Path(text)
     is_path = text.startswith((".", "/", "~")) or path.suffix in {".py", ".yaml", ".yml", ".json"}
     return not is_path and "\0" not in text and not path.exists()
@@ -158,6 +165,11 @@ def workload_of_model(model: str | Path, *, mode: str | None = None, size: int |
     if isinstance(model, str):
         return describe_workload({"model": model, **given})
     config = read_config(model)
+    if config.quantized:
+        raise WrongInput(
+            f"The weights of {config.name} are quantized ({config.quantized}), whose steps are not predicted. Remove "
+            "quantization_config from its config.json to predict it without."
+        )
     spec = WorkloadSpec(model=config.name, family=config.family, **given)
     return DescribedWorkload(spec, config.profile(spec.mode, spec.size))
 

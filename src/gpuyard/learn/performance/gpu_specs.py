@@ -6,7 +6,7 @@ a node (`gpuyard profile calibrate`) correct the sheet: boards with a power cap 
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from io import StringIO
@@ -37,6 +37,8 @@ REACHED, COPIED = 0.95, 0.85
 """The share that the best matrix products reach of the power-limited rate, and the best copies of the sheet's
 bandwidth: medians over P4, P100, V100, T4, A100, H100, L40S and RTX PRO 6000. Measured values are divided by it,
 because the GPUs they are compared with are described by their sheets."""
+MOST_OFFERED = 5
+"""Most GPUs that the message about an unknown one lists."""
 SAME_CHIP_RATIO = 1.16
 """Largest ratio of the multiprocessor counts of two boards with one chip: some are disabled on the cheaper board."""
 
@@ -104,6 +106,15 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=F
             self.compute_capability == other.compute_capability != "" and 1 / SAME_CHIP_RATIO < size < SAME_CHIP_RATIO
         )
 
+    def is_unlike(self, known: Sequence["GpuSpec"]) -> bool:
+        """Return whether these are GPUs of other makers, or all compute in bf16 and this one does not.
+
+        Without bf16 (Volta, Turing and older) a GPU has none of the number types and kernels that came with Ampere.
+        """
+        if self.vendor not in {one.vendor for one in known}:
+            return True
+        return not self.bf16_dense_tflops and all(one.bf16_dense_tflops for one in known)
+
 
 class GpuSpecs:
     """GPUs by name."""
@@ -121,10 +132,22 @@ class GpuSpecs:
         if begins and len({(gpu.compute_capability, gpu.sm_count) for gpu in begins}) == 1:
             return begins[0]
         near = get_close_matches(plain, self._by_name, n=3, cutoff=0.5)
-        offered = ", ".join(dict.fromkeys(self._by_name[n].gpu for n in near)) or ", ".join(self.gpus)
+        if near:
+            offered = f"similar names: {', '.join(dict.fromkeys(self._by_name[n].gpu for n in near))}"
+        elif len(self.gpus) <= MOST_OFFERED:
+            offered = f"known names: {', '.join(self.gpus)}"
+        else:
+            offered = "no known name is similar; the page performance.md of the manual lists those that ship"
         raise WrongInput(
-            f"Unknown GPU {shortened(name)!r}; similar names: {offered}. Describe other GPUs in a file of specs."
+            f"Unknown GPU {shortened(name)!r}; {offered}. Describe other GPUs in a file of specs (--specs)."
         )
+
+    def sharing(self, name: str) -> list[str]:
+        """Return the boards that a short name such as A100 can mean; none if it is the full name of one."""
+        plain = _plain(name)
+        if any(plain == _plain(gpu) for gpu in self.gpus):
+            return []
+        return [gpu.gpu for gpu in self.gpus.values() if any(plain in _beginnings(known) for known in gpu.names)]
 
     def with_peaks(self, measured: Mapping[str, Mapping[str, float]]) -> "GpuSpecs":
         """Return the same specs with measured peaks, by GPU name: see `gpuyard profile calibrate`."""

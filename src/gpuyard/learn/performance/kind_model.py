@@ -18,8 +18,9 @@ Each head has a band by split conformal prediction: held-out rows, families or G
 band is as wide as those errors; separately for each measured GPU, because some are harder to predict than others. The
 band of `data_sheet` also depends on the work: coarse trees (`spread`) learn the size of the errors on held-out GPUs, and
 the band is fitted to errors over that size. A correction narrows it only near the measured rows, and never below the
-band of `gpu`. A mode that was measured nowhere doubles the band; so does such a source, and a GPU of another maker than
-every measured one.
+band of `gpu`, for a measured family not below the middle between it and the band of `gpu_and_family`. A mode that was measured nowhere doubles the band; so does such a source, a GPU of another maker than every
+measured one, and one that does not compute in bf16 if all of them do. As far as a step waits for its host, the band of a GPU that was
+not measured covers hosts half and twice as fast: nothing is known about its host.
 LightGBM's own quantiles promise 80 % and reach 60 %.
 """
 
@@ -32,16 +33,14 @@ from numpy.typing import NDArray
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance.arrays import FloatArray, TextArray
-from gpuyard.learn.performance.calibration import DEVIATIONS, Correction
+from gpuyard.learn.performance.calibration import DEVIATIONS, Correction, ErrorShares, MeasuredWork, error_shares
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
 from gpuyard.learn.performance.rooflines import ROOFLINES
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
-BAND = 0.83
-"""The share of new rows that a band is fitted to contain; 80 % are promised."""
-HELD_OUT_GPU_BAND = 0.80
-"""The same for bands from held-out GPUs: those are predicted from one GPU less than a user's, so the band is wide."""
+BAND = 0.80
+"""The share of new rows that a band contains."""
 LEAST_ROWS = 10
 """Minimum number of rows of a kind to learn anything."""
 MEASURED_ROWS = 400
@@ -59,11 +58,16 @@ COARSE: TreeParameters = {"num_leaves": 4, "learning_rate": 0.1, "min_data_in_le
 """For the size of errors: trees that are too coarse to learn the errors of one GPU."""
 LEAST_ERROR = 0.03
 """Added to errors before the logarithm is taken, so that the smallest do not count most."""
+LEAST_FEW = 5
+"""Number of rows from which a partly measured GPU is corrected."""
 FEW_ROWS = 20
 """Number of rows from which a mode and precision counts as measured on a GPU."""
 UNLIKE_WORDS = ("mode", "source")
 UNLIKE = 2.0
-"""Factor on the band for each of these: a mode or a source that was measured nowhere, a maker whose GPUs were not."""
+"""Factor on the band for each of these: a mode or a source that was measured nowhere, a maker whose GPUs were not, a
+GPU without bf16 if all measured ones have it."""
+OTHER_HOST = 2.0
+"""Factor between hosts: one host was up to twice as fast at one time as at another (`profiles/README.md`)."""
 SQUARED_ERROR_ROWS = 5_000
 """From this number of rows on, fine trees use squared instead of absolute errors; with fewer, outliers mislead them."""
 MOST_ROWS = {"gpu_and_family": 80_000, "gpu": 80_000, "data_sheet": 24_000, "expert": 8_000, "fold": 16_000}
@@ -135,6 +139,15 @@ class KindModel:
     """Corrections of GPUs with few rows."""
     measured: dict[str, float] = field(default_factory=dict)
     """The kinds of work measured on the GPUs of the vocabulary (`_situations`), with their largest share of launching."""
+    scale: list[float] = field(default_factory=list)
+    """Scale of each feature of corrections over all measured GPUs."""
+    shares: ErrorShares = field(default_factory=ErrorShares)
+    """What the errors of rows of a GPU have in common."""
+
+    def correct(self, rows: ProfileRows, specs: GpuSpecs) -> None:
+        """Correct the data sheet of a partly measured GPU by all rows that were measured on it."""
+        (name,) = set(_names(rows, specs).tolist())
+        self.corrections[name] = _correction(self, rows, specs)
 
     def table(self, rows: ProfileRows, specs: GpuSpecs) -> FeatureTable:
         """Return the features of the rows; an unknown word is NaN."""
@@ -162,15 +175,20 @@ class KindModel:
         same_chip = np.flatnonzero((head != "data_sheet") & ~np.isin(gpus, self.vocabulary["gpu"]))
         bands[same_chip] = 0.5 * (self.data_sheet_bands(table.take(same_chip)) + np.array(self.bands["gpu"][OTHERS]))
         head[same_chip] = "same_chip"
+        bands *= UNLIKE ** self.unlike(table, gpus, specs)[:, None]
+        elsewhere = np.isin(head, ("data_sheet", "same_chip"))
+        bands[elsewhere] = _with_other_hosts(bands[elsewhere], self.kind, table.take(elsewhere))
+        new_family, known_family = (np.array(self.bands[name][OTHERS]) for name in ("gpu", self._most_specific))
+        same_family = 0.5 * (new_family + known_family)
         for gpu, correction in self.corrections.items():
             which = np.flatnonzero(gpus == gpu)
             if len(which):
-                some = table.take(which)
-                more, factor = correction.at(self.seen(some), self.words(some))
-                logs[which] += more
-                bands[which] = _between(bands[which] * factor[:, None], self.bands["gpu"][OTHERS], bands[which])
+                some, sheet = table.take(which), bands[which]
+                more, factor, is_same = correction.at(self.seen(some), self.words(some), rows.family[which])
+                logs[which] += more * _deviation(sheet)
+                narrowest = np.where(is_same[:, None], same_family, new_family)
+                bands[which] = _between(sheet * factor[:, None], narrowest, sheet)
                 head[which] = "corrected"
-        bands *= UNLIKE ** self._unlike(table, gpus, specs)[:, None]
         low, high = bands.T
         middle = table.base * np.exp(logs)
         most = 1.0 if ROOFLINES[self.kind].unit == "part" else np.inf
@@ -203,12 +221,11 @@ class KindModel:
         known[at] = _launching(self.kind, table.take(at)) <= most + 1.0
         return known
 
-    def _unlike(self, table: FeatureTable, gpus: TextArray, specs: GpuSpecs) -> FloatArray:
-        """Return for how many reasons nothing like a row was measured: its mode, its source, a GPU of this maker."""
+    def unlike(self, table: FeatureTable, gpus: TextArray, specs: GpuSpecs) -> FloatArray:
+        """Return for how many reasons nothing like a row was measured: its mode, its source, a GPU of this sort."""
         words = [np.isnan(table.columns[name]) for name in ROOFLINES[self.kind].words if name in UNLIKE_WORDS]
-        known = {specs.gpus[name].vendor for name in self.vocabulary["gpu"] if name in specs.gpus}
-        corrected = self.corrections.keys()
-        makers = {name: name not in corrected and specs.gpus[name].vendor not in known for name in set(gpus.tolist())}
+        known = [specs.gpus[name] for name in self.vocabulary["gpu"] if name in specs.gpus]
+        makers = {name: specs.gpus[name].is_unlike(known) for name in set(gpus.tolist())}
         reasons = [*words, np.array([makers[name] for name in gpus.tolist()])]
         return np.asarray(np.sum(reasons, axis=0), dtype=np.float64)
 
@@ -236,6 +253,10 @@ class KindModel:
         ratios = table.matrix(tuple(name for name in self.heads["data_sheet"][0].columns if name not in words))
         return np.column_stack([ratios, *(expert(table) for expert in self.heads.get("experts", []))])
 
+    @property
+    def _most_specific(self) -> str:
+        return "gpu_and_family" if "gpu_and_family" in self.bands else "gpu"
+
     def _band(self, head: str, gpu: str) -> Band:
         bands = self.bands[head]
         return bands.get(gpu, bands[OTHERS])
@@ -259,10 +280,24 @@ def _launching(kind: str, table: FeatureTable) -> FloatArray:
     return table.columns[name] if name else np.zeros(len(table.base))
 
 
-def _between(band: FloatArray, narrowest: Band, otherwise: FloatArray) -> FloatArray:
+def _between(band: FloatArray, narrowest: FloatArray, otherwise: FloatArray) -> FloatArray:
     """Return the bands, not narrower than `narrowest` unless `otherwise` already was."""
-    low = np.minimum(band[:, 0], np.maximum(narrowest[0], otherwise[:, 0]))
-    return np.column_stack([low, np.maximum(band[:, 1], np.minimum(narrowest[1], otherwise[:, 1]))])
+    low = np.minimum(band[:, 0], np.maximum(narrowest[:, 0], otherwise[:, 0]))
+    return np.column_stack([low, np.maximum(band[:, 1], np.minimum(narrowest[:, 1], otherwise[:, 1]))])
+
+
+def _with_other_hosts(bands: FloatArray, kind: str, table: FeatureTable) -> FloatArray:
+    """Return the bands, wider as far as a step waits for its host, whose speed is unknown."""
+    if not ROOFLINES[kind].launch_share or ROOFLINES[kind].unit != "ms":
+        return bands
+    ratio = 4.0 ** _launching(kind, table)
+    wide = np.log(OTHER_HOST) * ratio / (1.0 + ratio)
+    return np.asarray(np.sign(bands) * np.hypot(bands, wide[:, None]), dtype=np.float64)
+
+
+def _deviation(bands: FloatArray) -> FloatArray:
+    """Return the standard deviation of errors that have these bands."""
+    return np.asarray((bands[:, 1] - bands[:, 0]) / 2.0 / DEVIATIONS, dtype=np.float64)
 
 
 def _numbered(said: TextArray, known: list[str]) -> FloatArray:
@@ -304,23 +339,27 @@ def fit(rows: ProfileRows, specs: GpuSpecs, seed: int = 1) -> KindModel:
         made.bands["gpu_and_family"] = learner.bands(with_both, taught, None, FINE)
     if kind.is_committee and len(measured_gpus) > 1:
         made.heads["experts"] = [learner.head(ratios, gpu == one, coarse, "expert") for one in measured_gpus]
-    _fit_data_sheet_band(made, learner, coarse, measured_gpus, taught)
+    places, errors = _held_out_errors(made, learner, coarse, measured_gpus, taught)
+    _fit_data_sheet_band(made, learner, places, errors)
     made.measured = _measured_situations(rows.take(taught), gpu[taught], table.take(taught))
     scale = np.nanstd(made.seen(table.take(learner.some(taught, MOST_ROWS["fold"]))), axis=0)
-    scale = np.where(scale > 1e-9, scale, 1.0)
+    made.scale = np.where(scale > 1e-9, scale, 1.0).tolist()
+    made.shares = _error_shares(made, learner, places, errors, family)
     for one in sorted(set(names.tolist()) - set(measured_gpus)):
-        which = np.flatnonzero(gpu == one)
-        if len(which) >= 5:
-            few = table.take(which)
-            low, high = made.data_sheet_bands(few).T
-            made.corrections[one] = Correction.of(
-                made.seen(few),
-                made.words(few),
-                target[which] - made.from_data_sheet(few),
-                (high - low) / 2.0 / DEVIATIONS,
-                scale,
-            )
+        if (gpu == one).sum() >= LEAST_FEW:
+            made.correct(rows.take(gpu == one), specs)
     return made
+
+
+def _correction(made: KindModel, rows: ProfileRows, specs: GpuSpecs) -> Correction:
+    """Return what these rows of one GPU imply for others there."""
+    few = made.table(rows, specs)
+    wrong = np.log(rows.measured / few.base) - made.from_data_sheet(few)
+    bands = made.data_sheet_bands(few) * UNLIKE ** made.unlike(few, _names(rows, specs), specs)[:, None]
+    expected = _deviation(_with_other_hosts(bands, made.kind, few))
+    return Correction.of(
+        made.seen(few), made.words(few), rows.family, wrong / expected, np.array(made.scale), made.shares
+    )
 
 
 def _measured_situations(rows: ProfileRows, gpus: TextArray, table: FeatureTable) -> dict[str, float]:
@@ -335,21 +374,18 @@ def _measured_situations(rows: ProfileRows, gpus: TextArray, table: FeatureTable
     }
 
 
-def _fit_data_sheet_band(
+def _held_out_errors(
     made: KindModel,
     learner: "_Learner",
     shape: TreeParameters,
     known: list[str],
     taught: NDArray[np.bool_],
-) -> None:
-    """Fit `spread` and the band to held-out known GPUs. With one GPU, families are held out and the band is doubled."""
-    if len(known) < 2:
-        low, high = made.bands["gpu"][OTHERS]
-        made.bands["data_sheet"] = {OTHERS: (2.0 * low, 2.0 * high)}
-        return
+) -> tuple[list[NDArray[np.intp]], list[FloatArray]]:
+    """Return rows of each known GPU, and the errors if they are predicted from the other GPUs."""
     experts, ratios, gpu = made.heads.get("experts"), made.heads["data_sheet"][0].columns, learner.gpu
-    places, wrong = [], []
-    for place, one in enumerate(known):
+    places: list[NDArray[np.intp]] = []
+    wrong: list[FloatArray] = []
+    for place, one in enumerate(known if len(known) > 1 else []):
         which = learner.some(gpu == one, MOST_ROWS["fold"] // len(known))
         said = learner.head(ratios, taught & (gpu != one), shape, "fold")(learner.table.take(which))
         if experts and len(known) > 2:
@@ -357,13 +393,51 @@ def _fit_data_sheet_band(
             said = 0.5 * (said + np.median(others, axis=0))
         places.append(which)
         wrong.append(learner.target[which] - said)
+    return places, wrong
+
+
+def _fit_data_sheet_band(
+    made: KindModel, learner: "_Learner", places: list[NDArray[np.intp]], wrong: list[FloatArray]
+) -> None:
+    """Fit `spread` and the band to held-out known GPUs. With one GPU, families are held out and the band is doubled."""
+    if not places:
+        low, high = made.bands["gpu"][OTHERS]
+        made.bands["data_sheet"] = {OTHERS: (2.0 * low, 2.0 * high)}
+        return
     every = np.concatenate(places)
     sizes = np.log(np.abs(np.concatenate(wrong)) + LEAST_ERROR)
-    made.heads["spread"] = [learner.trees(ratios, every, sizes, COARSE)]
+    made.heads["spread"] = [learner.trees(made.heads["data_sheet"][0].columns, every, sizes, COARSE)]
     size = np.exp(made.heads["spread"][0](learner.table.take(every)))
     cuts = np.cumsum([len(which) for which in places])[:-1]
     relative = [w / s for w, s in zip(wrong, np.split(size, cuts), strict=True)]
-    made.bands["data_sheet"] = {OTHERS: _quantiles(relative, HELD_OUT_GPU_BAND)}
+    low, high = _quantiles(relative)
+    less = _one_gpu_more(len(places))
+    made.bands["data_sheet"] = {OTHERS: (less * low, less * high)}
+
+
+def _one_gpu_more(known: int) -> float:
+    """Return the factor from the errors on a GPU predicted from all known ones but itself to those on a further GPU.
+
+    If GPUs differ by chance, the error of the mean of n GPUs for another one has a variance proportional to 1 + 1/n. A
+    held-out GPU is predicted from one GPU less than one that a user asks for.
+    """
+    return float(np.sqrt((1.0 + 1.0 / known) / (1.0 + 1.0 / (known - 1))))
+
+
+def _error_shares(
+    made: KindModel,
+    learner: "_Learner",
+    places: list[NDArray[np.intp]],
+    wrong: list[FloatArray],
+    family: TextArray,
+) -> ErrorShares:
+    works, relative = [], []
+    scale = np.array(made.scale)
+    for which, errors in zip(places, wrong, strict=True):
+        some = learner.table.take(which)
+        works.append(MeasuredWork.of(made.seen(some), made.words(some), family[which], scale))
+        relative.append(errors / np.exp(made.heads["spread"][0](some)))
+    return error_shares(works, relative, learner.seed)
 
 
 def _quantiles(wrong: list[FloatArray], part: float = BAND) -> Band:

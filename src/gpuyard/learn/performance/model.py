@@ -16,14 +16,14 @@ import numpy as np
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.files import LARGEST_BYTES, shown_path
 from gpuyard.learn.performance import kind_model
-from gpuyard.learn.performance.calibration import Correction
+from gpuyard.learn.performance.calibration import Correction, ErrorShares
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.gpu_specs import GpuSpec, GpuSpecs
 from gpuyard.learn.performance.kind_model import Band, KindModel, KindPrediction, TreeModel
 from gpuyard.system.files import replace_file
 
 FORMAT = "gpuyard performance model"
-VERSION = 5
+VERSION = 6
 SHIPPED = Path(__file__).parent / "data" / "performance.model"
 """The model that ships with gpuyard."""
 
@@ -39,6 +39,8 @@ class _KindFile(msgspec.Struct):
     bands: dict[str, dict[str, Band]]
     corrections: dict[str, Correction]
     measured: dict[str, float]
+    scale: list[float]
+    shares: ErrorShares
 
 
 class _File(msgspec.Struct):
@@ -102,7 +104,7 @@ def _written(one: KindModel) -> _KindFile:
         name: [_Head(list(head.columns), head.trees.model_to_string(num_iteration=-1)) for head in some]
         for name, some in one.heads.items()
     }
-    return _KindFile(one.vocabulary, heads, one.bands, one.corrections, one.measured)
+    return _KindFile(one.vocabulary, heads, one.bands, one.corrections, one.measured, one.scale, one.shares)
 
 
 def load(path: Path) -> PerformanceModel:
@@ -135,6 +137,8 @@ def load(path: Path) -> PerformanceModel:
             one.bands,
             one.corrections,
             one.measured,
+            one.scale,
+            one.shares,
         )
         for kind, one in said.kind_models.items()
     }

@@ -19,11 +19,16 @@ from typing import Any
 import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.input.files import LARGEST_TEXT_BYTES, read_file, shown_path
+from gpuyard.input.error_location import shortened
+from gpuyard.input.files import LARGEST_TEXT_BYTES, is_folder, read_file, shown_path
 from gpuyard.learn.performance.operation_profile import OperationProfile
 
 SHIPPED = Path(__file__).parent / "data" / "models.csv"
 FP32_BYTES = 4.0
+LEAST_PART = 3
+"""Letters of a name from which models that contain it are offered."""
+LARGEST_PARAMETERS = 1e14
+"""No model that runs today has a hundredth of this; a configuration above it is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,8 @@ class TransformerConfig(msgspec.Struct, frozen=True, kw_only=True):
     experts_used: int = 1
     tied: bool = False
     """Whether input and output embeddings are one matrix."""
+    quantized: str = ""
+    """How its weights are quantized, as its configuration says; empty if they are not."""
 
     @property
     def is_decoder(self) -> bool:
@@ -228,13 +235,29 @@ def _by_short_name() -> Mapping[str, TransformerConfig]:
 
 
 def _short(name: str) -> str:
-    return re.sub(r"^(meta-)|(-hf)$", "", name.lower().rpartition("/")[2])
+    """Return a name without its owner and without what does not change the layers: `Meta-`, `-Instruct`, `-chat`, `-hf`."""
+    return re.sub(r"^meta-|-hf$|-(?:instruct|chat)(?=-|$)", "", name.lower().rstrip("/").rpartition("/")[2])
+
+
+QUANTIZED = re.compile(
+    r"[-_.](?:gptq|awq|gguf|ggml|exl2|bnb|hqq|fp8|nf4|int[48]|[48]-?bit|w\d+a\d+|q\d(?:_\w+)?)(?=[-_.]|$)"
+)
+"""Parts of a name that say that the weights of a model are quantized."""
+
+
+def without_quantization(name: str) -> TransformerConfig | None:
+    """Return the known model whose quantized weights have this name; None if it does not say so, or is unknown."""
+    short = _short(name)
+    found = QUANTIZED.search(short)
+    return find(QUANTIZED.sub("", short)) if found else None
 
 
 def similar(name: str) -> list[str]:
-    """Return names of known models that are similar to this one."""
-    near = get_close_matches(_short(name), _by_short_name(), n=3, cutoff=0.6)
-    return [_by_short_name()[one].name for one in near]
+    """Return names of known models that are similar to this one: first those that contain it."""
+    short, known = _short(name), _by_short_name()
+    inside = [one for one in known if len(short) >= LEAST_PART and short in one]
+    near = [*inside, *get_close_matches(short, known, n=3, cutoff=0.6)]
+    return [known[one].name for one in dict.fromkeys(near)][:3]
 
 
 _KEYS = {
@@ -265,7 +288,9 @@ _FAMILY_OF = {"mistral": "llama", "xlm-roberta": "roberta"}
 
 def read_config(path: Path) -> TransformerConfig:
     """Read a `config.json` in the form of Hugging Face, or a folder that contains one."""
-    file = path / "config.json" if path.is_dir() else path
+    file = path / "config.json" if is_folder(path) else path
+    if file != path and not file.exists():
+        raise WrongInput(f"{shown_path(path)} is a folder without config.json")
     try:
         said = msgspec.json.decode(read_file(file, largest=LARGEST_TEXT_BYTES))
     except OSError as error:
@@ -275,11 +300,28 @@ def read_config(path: Path) -> TransformerConfig:
     if not isinstance(said, dict):
         raise WrongInput(f"{shown_path(file)} does not contain one JSON object")
     kind = said.get("model_type")
-    if kind not in _STYLE_OF:
+    if not isinstance(kind, str) or kind not in _STYLE_OF:
+        given = "is missing" if kind is None else f"{shortened(str(kind))!r} is not supported"
+        raise WrongInput(f"{shown_path(file)}: model_type {given}; supported types: {', '.join(sorted(_STYLE_OF))}")
+    config = _of_json(said, kind, file)
+    _check(config, file)
+    return config
+
+
+def _check(config: TransformerConfig, file: Path) -> None:
+    """Raise `WrongInput` if no model can have these numbers together."""
+    if config.kv_heads > config.heads or config.heads % config.kv_heads:
         raise WrongInput(
-            f"{shown_path(file)}: model_type {kind!r} is not supported; supported types: {', '.join(sorted(_STYLE_OF))}"
+            f"{shown_path(file)}: num_key_value_heads is {config.kv_heads:,}; it must divide the {config.heads:,} heads"
         )
-    return _of_json(said, str(kind), file)
+    if config.experts_used > config.experts:
+        raise WrongInput(
+            f"{shown_path(file)}: num_experts_per_tok is {config.experts_used:,}, but there are {config.experts:,} experts"
+        )
+    if config.parameters > LARGEST_PARAMETERS:
+        raise WrongInput(
+            f"{shown_path(file)} describes {config.parameters:.1e} parameters; at most {LARGEST_PARAMETERS:.0e} are possible"
+        )
 
 
 def _of_json(said: dict[str, Any], kind: str, file: Path) -> TransformerConfig:
@@ -290,11 +332,15 @@ def _of_json(said: dict[str, Any], kind: str, file: Path) -> TransformerConfig:
             raise WrongInput(f"{shown_path(file)} has none of the keys {', '.join(_KEYS[name])}")
     assert width is not None
     assert heads is not None
+    if numbers["head_width"] is None and width % heads:
+        raise WrongInput(
+            f"{shown_path(file)}: the width {width:,} is not a multiple of the {heads:,} heads, and head_dim is missing"
+        )
     style = _STYLE_OF[kind]
     crossed = bool(said.get("is_encoder_decoder")) or kind in {"t5", "mt5", "umt5", "whisper", "bart", "mbart"}
     decoder = _number(said, ("decoder_layers", "num_decoder_layers"), file) if crossed else None
     return TransformerConfig(
-        name=str(said.get("_name_or_path") or file.resolve().parent.name),
+        name=_name(said, file),
         family=_FAMILY_OF.get(kind, kind),
         style=style,
         layers=numbers["layers"] or 0,
@@ -309,8 +355,34 @@ def _of_json(said: dict[str, Any], kind: str, file: Path) -> TransformerConfig:
         encoder_tokens=_number(said, ("max_source_positions",), file) or 0,
         experts=numbers["experts"] or 1,
         experts_used=numbers["experts_used"] or 1,
-        tied=bool(said.get("tie_word_embeddings", style != "llama")),
+        tied=_is_tied(said, file, otherwise=style != "llama"),
+        quantized=_quantization(said, file),
     )
+
+
+def _name(said: dict[str, Any], file: Path) -> str:
+    """Return the name that the configuration gives, on one line, otherwise that of its folder."""
+    name = said.get("_name_or_path")
+    return shortened(name) if isinstance(name, str) and name.strip() else shortened(file.resolve().parent.name)
+
+
+def _is_tied(said: dict[str, Any], file: Path, *, otherwise: bool) -> bool:
+    tied = said.get("tie_word_embeddings")
+    if tied is not None and not isinstance(tied, bool):
+        raise WrongInput(f"{shown_path(file)}: tie_word_embeddings must be true or false, not {shortened(repr(tied))}")
+    return otherwise if tied is None else tied
+
+
+def _quantization(said: dict[str, Any], file: Path) -> str:
+    """Return the quantization of the weights in words, such as `fp8` or `gptq, 4 bits`."""
+    how = said.get("quantization_config")
+    if how is None:
+        return ""
+    if not isinstance(how, dict):
+        raise WrongInput(f"{shown_path(file)}: quantization_config must be an object")
+    method = shortened(str(how.get("quant_method", "unknown method")))
+    bits = how.get("bits", 4 if how.get("load_in_4bit") else 8 if how.get("load_in_8bit") else None)
+    return f"{method}, {bits} bits" if isinstance(bits, int) else method
 
 
 def _number(said: dict[str, Any], keys: tuple[str, ...], file: Path) -> int | None:
@@ -319,6 +391,8 @@ def _number(said: dict[str, Any], keys: tuple[str, ...], file: Path) -> int | No
         value = said.get(key)
         if value is not None:
             if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= 10**9:
-                raise WrongInput(f"{shown_path(file)}: {key} must be an integer from 1 to 1000000000, not {value!r}")
+                raise WrongInput(
+                    f"{shown_path(file)}: {key} must be an integer from 1 to 1000000000, not {shortened(repr(value))}"
+                )
             return value
     return None

@@ -237,9 +237,10 @@ def find_profile(library: Library, model: str, mode: str, size: int) -> Operatio
     if size in sizes:
         return sizes[size]
     near = min(sizes, key=lambda known: abs(known - size))
-    scaled = sizes[near].groups.copy()
-    scaled[:, 2:4] *= (size / near) ** 2
-    return replace(sizes[near], groups=scaled)
+    found, times = sizes[near], (size / near) ** 2
+    scaled = found.groups.copy()
+    scaled[:, 2:4] *= times
+    return replace(found, groups=scaled, kept_bytes=times * found.kept_bytes, largest_bytes=times * found.largest_bytes)
 
 
 def memory_shape(

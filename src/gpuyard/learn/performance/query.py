@@ -54,6 +54,8 @@ class GpuPrediction(msgspec.Struct, frozen=True):
     utilization: float | None
     from_: str = msgspec.field(name="from")
     """The head that made the prediction: see `kind_model`."""
+    fits_expected: bool | None
+    """Whether the expected memory plus the CUDA context fits; None if it is unknown."""
 
 
 def profile_of(work: WorkloadSpec) -> OperationProfile:
@@ -66,7 +68,7 @@ def profile_of(work: WorkloadSpec) -> OperationProfile:
         return config.profile(work.mode, work.size)
     library = operation_profile.shipped()
     names = [work.model, *(f"{zoo}/{work.model}" for zoo in ("torchvision", "transformers", "own"))]
-    names += filter(None, (_image_models().get(_plain(name)) for name in _without_owner(work.model)))
+    names += [found for name in (work.model, *_without_owner(work.model)) for found in _models().get(_plain(name), ())]
     counted = [operation_profile.find_profile(library, name, work.mode, work.size) for name in names]
     inference = [operation_profile.find_profile(library, name, "infer", work.size) for name in names]
     if work.flops and work.activations and work.parameters:
@@ -75,9 +77,13 @@ def profile_of(work: WorkloadSpec) -> OperationProfile:
         return found.with_largest()
     for found in filter(None, inference):
         return (found if work.mode == "infer" else found.as_training(TRAINING_COST_RATIO)).with_largest()
+    if (plain := model_configs.without_quantization(work.model)) is not None:
+        raise WrongInput(
+            f"{shortened(work.model)!r} names quantized weights, whose steps are not predicted. Without quantization it is {plain.name}."
+        )
     near = [
         *model_configs.similar(work.model),
-        *get_close_matches(work.model, {name for name, _ in library}, n=3, cutoff=0.5),
+        *get_close_matches(work.model.lower(), {name for name, _ in library}, n=3, cutoff=0.6),
     ]
     offered = f"; similar names: {', '.join(near[:4])}" if near else ""
     raise WrongInput(
@@ -97,8 +103,12 @@ def _plain(name: str) -> str:
 
 
 @cache
-def _image_models() -> dict[str, str]:
-    return {_plain(name): name for name, _ in operation_profile.shipped() if "/" not in name}
+def _models() -> dict[str, list[str]]:
+    """Return the names of counted models by their letters and digits, without the collection they are from."""
+    found: dict[str, list[str]] = {}
+    for name, _ in operation_profile.shipped():
+        found.setdefault(_plain(name.partition("/")[2] or name), []).append(name)
+    return found
 
 
 def family_of(work: WorkloadSpec) -> str:
@@ -123,6 +133,7 @@ def predict_on_gpus(
     answers = []
     for at, chip in enumerate(chips):
         room = chip.memory_gb * MIB_OF_GB
+        middle = None if memory is None else float(memory.middle[at])
         high = None if memory is None else float(memory.high[at])
         answers.append(
             GpuPrediction(
@@ -131,13 +142,14 @@ def predict_on_gpus(
                 float(step.low[at]),
                 float(step.high[at]),
                 float(step.middle[at]) * work.steps / 1e3,
-                None if memory is None else float(memory.middle[at]),
+                middle,
                 None if memory is None else float(memory.low[at]),
                 high,
                 room,
                 None if high is None else high + CUDA_CONTEXT_MIB <= room,
                 None if busy is None else float(busy.middle[at]),
                 str(step.head[at]),
+                None if middle is None else middle + CUDA_CONTEXT_MIB <= room,
             )
         )
     return answers

@@ -14,6 +14,12 @@ LIMITS = (
     "depends on the predictions and their errors. As with `srtf`, a long task can wait indefinitely "
     "while short ones keep arriving."
 )
+AXES = {
+    "dqn": ("training step", "loss"),
+    "evolution": ("generation", "population: mean log ratio\nof completion times to the rule"),
+    "regression": ("workloads", "mean error of the fit,\nin units of the noise"),
+}
+"""For each method, what is counted and what is minimized."""
 
 
 def draw_curves(trained: Trained, path: Path) -> None:
@@ -23,14 +29,13 @@ def draw_curves(trained: Trained, path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    dqn = trained.model.about["method"] == "dqn"
+    steps, minimized = AXES[trained.model.about["method"]]
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
     for number, member in enumerate(trained.members, start=1):
         left.plot([lesson for lesson, _ in member.losses], [loss for _, loss in member.losses], label=f"net {number}")
         right.plot([lesson for lesson, _ in member.checks], [ratio for _, ratio in member.checks], marker=".")
     right.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
-    steps = "training step" if dqn else "generation"
-    left.set(xlabel=steps, ylabel="loss" if dqn else "population: mean log ratio\nof completion times to the rule")
+    left.set(xlabel=steps, ylabel=minimized)
     right.set(xlabel=steps, ylabel="other workloads: average completion\ntime over that of the rule")
     if len(trained.members) > 1:
         left.legend()
@@ -42,7 +47,7 @@ def card_text(model: PolicyModel, command: str) -> str:
     """Return the model card in Markdown."""
     about = model.about
     guard = (
-        "The rule decides everything: no guard was harmless on all kinds of workloads and better on one."
+        "The rule decides everything: no guard was surely faster over all workloads and harmless on every kind of them."
         if model.margin >= NEVER
         else (
             f"The rule's choice is replaced only by a candidate whose advantage, minus {model.doubt:g} times the spread "
@@ -91,6 +96,13 @@ def _method(about: Mapping[str, Any]) -> str:
             f"horizon of {HORIZON / 3600:g} h, rewards shaped by the same workload under the rule; {about['episodes']:,} "
             f"simulated workloads with {about['questions']:,} questions, of which {about['remembered']:,} were "
             f"remembered, {about['training_steps']:,} training steps for each network."
+        )
+    if about["method"] == "regression":
+        return (
+            f"Robust least squares over the weights of one sum for waiting: {about['changed']:,} of {about['questions']:,} "
+            f"answers of the rule in {about['episodes']:,} simulated workloads were turned round, and what each was worth was "
+            f"measured by the same workload under the rule, within {LOOKAHEAD:g} times the run time of the task. Each network "
+            "is fitted to another resample of the workloads."
         )
     return (
         f"CMA-ES over the weights of one sum for waiting: {about['generations']:,} generations of "

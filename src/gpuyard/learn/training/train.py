@@ -1,6 +1,6 @@
 """Trains a policy model: several networks are trained separately, a guard is selected, and both are evaluated.
 
-Two methods: `dqn` (gpuyard.learn.training.dqn) and `evolution` (gpuyard.learn.training.evolution). Both start from a
+Three methods: `dqn`, `evolution` and `regression` (modules of these names in gpuyard.learn.training). All start from a
 hand-written rule and learn its error, and the guard compares with the rule: a model that does not beat it is the rule.
 
 Three disjoint sets of seeds are used: for training, for selecting the guard, and, in benchmarks/dqn.py, for the
@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import product
-from math import exp, log
+from math import exp, hypot, log
 from multiprocessing import get_context
 from typing import Any, Literal, NamedTuple
 
@@ -24,9 +23,10 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.engine.scheduling.advice import FEATURES
 from gpuyard.learn.policy_network import AdvantageAdvisor, Layer, PolicyModel
 from gpuyard.learn.training.dqn import Learner, ReplayBuffer, Transition, transitions
-from gpuyard.learn.training.evolution import Scaling, average, evolve, rows_seen, scaling_of
+from gpuyard.learn.training.evolution import Scaling, average, evolve, linear_net, rows_seen, scaling_of
 from gpuyard.learn.training.network import Net
 from gpuyard.learn.training.regimes import TRAINED, Regime, of_trace
+from gpuyard.learn.training.regression import ChangedAnswers, changes, fitted, resampled
 from gpuyard.simulator.confidence import Mean, mean_of
 from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import simulate_policy
@@ -41,11 +41,10 @@ TRAINING_SEEDS, VALIDATION_SEEDS, TEST_SEEDS = 10_000_000, 20_000_000, 50_000_00
 """First seed of each of the three sets."""
 A_SEED, A_MEMBER = 10_000, 1_000
 VALIDATION_WORKLOADS = 8
-MARGINS, DOUBTS, TRUSTS = (0.0, 0.05), (0.0, 1.0), (0.5, 1.0)
 NEVER = 1e9
 """A margin that nothing exceeds: the rule decides."""
-TOLERATED = 0.01
-"""A kind of workload may be slower than under the rule by one percent, which is less than the interval of a few dozen workloads."""
+TOLERATED = 0.02
+"""A kind of workload may be slower than under the rule by two percent, about one standard error of a few dozen workloads."""
 RANGE_PART = 0.0005
 """Share of the rows that may be outside either end of the trained range."""
 ADVISED = policy_variant("dqn")
@@ -53,7 +52,16 @@ ADVISED = policy_variant("dqn")
 RULE = np.array([name == "rule" for name in FEATURES], np.float32)
 LOSS_EVERY, CHECKS, CHECKED_ON, CHECK_WORKLOADS = 100, 8, 15_000_000, 2
 
-Method = Literal["dqn", "evolution"]
+PARTS = (0.5, 1.0)
+"""Parts of the workloads after which a regression is evaluated, for its curves."""
+
+Method = Literal["dqn", "evolution", "regression"]
+OPTIONS: dict[Method, tuple[str, ...]] = {
+    "dqn": ("episodes", "training_steps"),
+    "evolution": ("generations", "population", "generation_workloads"),
+    "regression": ("episodes",),
+}
+"""The options that not every method has."""
 Traces = Mapping[str, Sequence[Job]]
 ProgressReport = Callable[[str], None]
 AtOnce = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
@@ -68,7 +76,7 @@ class TrainingOptions:
     method: Method = "dqn"
     members: int = MEMBERS
     episodes: int = EPISODES
-    """For dqn: workloads in which answers are tried."""
+    """For dqn and regression: workloads in which answers are tried."""
     training_steps: int = TRAINING_STEPS
     """For dqn: updates of each network."""
     generations: int = GENERATIONS
@@ -92,10 +100,10 @@ class Member(NamedTuple):
     net: tuple[Layer, ...]
     losses: list[tuple[int, float]]
     """For dqn: number of updates and mean loss of the last ones; for evolution: generation and mean of its population
-    (logarithm of the completion time relative to the rule's)."""
+    (logarithm of the completion time relative to the rule's); for regression: workloads and mean error of the fit."""
     checks: list[tuple[int, float]]
-    """Number of updates or generations, and the completion times without a guard relative to the rule's, on workloads
-    that were not trained on."""
+    """Number of updates, generations or workloads, and the completion times without a guard relative to the rule's, on
+    workloads that were not trained on."""
 
 
 class PolicyGuard(NamedTuple):
@@ -112,8 +120,8 @@ class PolicyGuard(NamedTuple):
         return model._replace(margin=self.margin, doubt=self.doubt, nets=nets)
 
 
-GUARDS = [PolicyGuard(*each) for each in product(MARGINS, DOUBTS, TRUSTS)]
-"""The guards that are tried."""
+GUARDS = [PolicyGuard(0.0, 0.0, 0.5), PolicyGuard(0.0, 1.0, 1.0)]
+"""The guards that are tried: half of every correction, or all of it where the networks agree."""
 RULE_ALONE = PolicyGuard(NEVER, 0.0, 1.0)
 
 
@@ -130,7 +138,7 @@ def train(order: TrainingOptions, traces: Traces, tell: ProgressReport) -> Train
     """Train networks by the chosen method, select the guard, and return the result."""
     regimes = _regimes(order, traces)
     with _pool(order.workers) as at_once:
-        make = _by_dqn if order.method == "dqn" else _by_evolution
+        make = {"dqn": _by_dqn, "evolution": _by_evolution, "regression": _by_regression}[order.method]
         model, members, counts = make(order, regimes, traces, at_once, tell)
         choices = judge(model, regimes, traces, order.validation_workloads, at_once, tell)
     guard = choose(choices)
@@ -147,11 +155,8 @@ def train(order: TrainingOptions, traces: Traces, tell: ProgressReport) -> Train
 
 def options_of(order: TrainingOptions, traces: Traces) -> dict[str, Any]:
     """Return what a model file says about its training: every option that changes the model."""
-    unused = {"workers", "regimes", "jobs"} | (
-        {"generations", "population", "generation_workloads"}
-        if order.method == "dqn"
-        else {"episodes", "training_steps"}
-    )
+    special = {name for names in OPTIONS.values() for name in names}
+    unused = {"workers", "regimes", "jobs"} | (special - set(OPTIONS[order.method]))
     given = {name: value for name, value in asdict(replace(order, regimes=())).items() if name not in unused}
     kinds = {
         regime.name: {
@@ -221,12 +226,7 @@ def _advised_run(
     """Run all episodes, with the regimes in turn."""
     found: list[Transition] = []
     questions = 0
-    first = TRAINING_SEEDS + order.seed * A_SEED
-    wanted = [
-        (regimes[place % len(regimes)], first + place, traces if regimes[place % len(regimes)].trace else {})
-        for place in range(order.episodes)
-    ]
-    for done, (remembered, asked) in enumerate(at_once(_episode, wanted), start=1):
+    for done, (remembered, asked) in enumerate(at_once(_episode, _in_turn(order, regimes, traces)), start=1):
         found += remembered
         questions += asked
         if done % 20 == 0:
@@ -234,6 +234,13 @@ def _advised_run(
     if not found:
         raise WrongInput("No episode had a decision to learn from; use more episodes, or more jobs in each.")
     return ReplayBuffer(found), questions
+
+
+def _in_turn(order: TrainingOptions, regimes: Sequence[Regime], traces: Traces) -> list[tuple[Regime, int, Traces]]:
+    """Return regime, seed and traces of each workload to train on, with the regimes in turn."""
+    first = TRAINING_SEEDS + order.seed * A_SEED
+    of_each = [regimes[place % len(regimes)] for place in range(order.episodes)]
+    return [(regime, first + place, traces if regime.trace else {}) for place, regime in enumerate(of_each)]
 
 
 def _episode(regime: Regime, seed: int, traces: Traces) -> tuple[list[Transition], int]:
@@ -290,6 +297,18 @@ def _by_evolution(
     order: TrainingOptions, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: ProgressReport
 ) -> tuple[PolicyModel, list[Member], dict[str, int]]:
     """Search for the weights of each network, one after the other; the simulations of a generation run in parallel."""
+    base, scaling = _scaled(order, regimes, traces, at_once)
+    members = []
+    for number in range(order.members):
+        members.append(_evolved(order, number, base, scaling, regimes, traces, at_once, tell))
+        tell(_trained(number + 1, order, members[-1]))
+    return base._replace(nets=tuple(member.net for member in members)), members, {"questions": scaling.questions}
+
+
+def _scaled(
+    order: TrainingOptions, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce
+) -> tuple[PolicyModel, Scaling]:
+    """Return the range of the figures under the rule, and a model with this range and without networks."""
     first = TRAINING_SEEDS + order.seed * A_SEED
     wanted = [
         (regime, first + place, traces if regime.trace else {})
@@ -301,11 +320,7 @@ def _by_evolution(
         raise WrongInput("No workload had a decision to learn from; use more jobs in each.")
     scaling = scaling_of(seen, RANGE_PART)
     base = PolicyModel(FEATURES, scaling.low, scaling.high, scaling.mean, scaling.scale, RULE, (), NEVER, 0.0, {})
-    members = []
-    for number in range(order.members):
-        members.append(_evolved(order, number, base, scaling, regimes, traces, at_once, tell))
-        tell(_trained(number + 1, order, members[-1]))
-    return base._replace(nets=tuple(member.net for member in members)), members, {"questions": scaling.questions}
+    return base, scaling
 
 
 def _evolved(
@@ -325,15 +340,62 @@ def _evolved(
             f"mean {exp(generation.mean):.3f}, best {exp(generation.best):.3f} of the rule's completion times"
         )
         if generation.number % max(1, order.generations // CHECKS) == 0 or generation.number == order.generations:
-            wanted = [
-                (model, regime, CHECKED_ON + place, traces if regime.trace else {})
-                for model in (base._replace(nets=(net,)), None)
-                for regime in regimes
-                for place in range(CHECK_WORKLOADS)
-            ]
-            with_net, by_rule = np.array(list(at_once(average, wanted))).reshape(2, -1)
-            checks.append((generation.number, float(np.exp(np.log(with_net / by_rule).mean()))))
+            (ratio,) = _ratios([base._replace(nets=(net,))], regimes, traces, at_once)
+            checks.append((generation.number, ratio))
     return Member(net, losses, checks)
+
+
+def _ratios(models: Sequence[PolicyModel], regimes: Sequence[Regime], traces: Traces, at_once: AtOnce) -> list[float]:
+    """Return the mean ratio of completion times to the rule's for each model, on workloads that were not trained on."""
+    wanted = [
+        (model, regime, CHECKED_ON + place, traces if regime.trace else {})
+        for model in (None, *models)
+        for regime in regimes
+        for place in range(CHECK_WORKLOADS)
+    ]
+    by_rule, *by_model = np.array(list(at_once(average, wanted))).reshape(1 + len(models), -1)
+    return [float(np.exp(np.log(times / by_rule).mean())) for times in by_model]
+
+
+# --- regression ----------------------------------------------------------------------------------------------------------
+
+
+def _by_regression(
+    order: TrainingOptions, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: ProgressReport
+) -> tuple[PolicyModel, list[Member], dict[str, int]]:
+    """Change answers in all workloads, and fit networks to resamples of what that was worth."""
+    base, scaling = _scaled(order, regimes, traces, at_once)
+    found: list[ChangedAnswers] = []
+    for done, each in enumerate(at_once(changes, _in_turn(order, regimes, traces)), start=1):
+        found += [] if each is None else [each]
+        if done % 20 == 0:
+            tell(f"Workload {done:,} of {order.episodes:,}: {_changed(found):,} answers were changed")
+    if not found:
+        raise WrongInput("No workload had a decision to learn from; use more workloads, or more jobs in each.")
+    counts = {"questions": sum(each.questions for each in found), "changed": _changed(found)}
+    fits = [_fits(order.seed * 1_000 + number, found, scaling) for number in range(order.members)]
+    models = [base._replace(nets=(net,)) for each in fits for _, net, _ in each]
+    ratios = iter(_ratios(models, regimes, traces, at_once))
+    members = []
+    for number, each in enumerate(fits, start=1):
+        checks = [(0, 1.0), *((workloads, next(ratios)) for workloads, _, _ in each)]
+        members.append(Member(each[-1][1], [(workloads, error) for workloads, _, error in each], checks))
+        tell(_trained(number, order, members[-1]))
+    return base._replace(nets=tuple(member.net for member in members)), members, counts
+
+
+def _changed(found: Sequence[ChangedAnswers]) -> int:
+    return sum(int(np.count_nonzero(each.turned)) for each in found)
+
+
+def _fits(seed: int, found: Sequence[ChangedAnswers], scaling: Scaling) -> list[tuple[int, tuple[Layer, ...], float]]:
+    """Return number of workloads, network and error of fits to growing parts of one resample."""
+    drawn, fits = resampled(found, seed), []
+    for part in PARTS:
+        workloads = max(1, int(part * len(drawn)))
+        weights, error = fitted(drawn[:workloads], scaling)
+        fits.append((workloads, linear_net(weights, scaling), error))
+    return fits
 
 
 # --- the guard ---------------------------------------------------------------------------------------------------------
@@ -373,15 +435,21 @@ def _judged(model: PolicyModel, regime: Regime, place: int, traces: Traces) -> d
 
 
 def choose(choices: Mapping[PolicyGuard, Mapping[str, Mean]]) -> PolicyGuard:
-    """Return the guard that is best if all intervals turn out badly, among those that hardly lose and surely gain somewhere.
+    """Return the guard with the best pessimistic result over all workloads together, if it is surely faster than the rule.
 
-    The upper ends of the intervals are added up, so a guard with a smaller gain that is more certain goes before. If no
-    guard qualifies, the rule decides alone.
+    Kinds of workloads count equally. No kind may be surely slower than under the rule, or slower by more than TOLERATED
+    on average. If no guard qualifies, the rule decides alone.
     """
-    harmless = {
-        guard: sum(it.mean + it.ci95 for it in by_regime.values())
+    qualified = {
+        guard: upper
         for guard, by_regime in choices.items()
-        if all(it.mean <= TOLERATED for it in by_regime.values())
-        and any(it.mean + it.ci95 < 0.0 for it in by_regime.values())
+        if by_regime
+        and all(it.mean <= TOLERATED and it.mean - it.ci95 <= 0.0 for it in by_regime.values())
+        and (upper := _upper_end(list(by_regime.values()))) < 0.0
     }
-    return min(harmless, key=lambda guard: (harmless[guard], guard), default=RULE_ALONE)
+    return min(qualified, key=lambda guard: (qualified[guard], guard), default=RULE_ALONE)
+
+
+def _upper_end(found: Sequence[Mean]) -> float:
+    """Return the upper end of the interval of the mean over all kinds, whose errors are independent."""
+    return (sum(it.mean for it in found) + hypot(*(it.ci95 for it in found))) / len(found)

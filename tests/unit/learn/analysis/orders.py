@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpuyard.learn.analysis import TaskGraph, analyze
 from gpuyard.learn.analysis.dataflow import dependencies
-from gpuyard.learn.analysis.iterations import are_independent
+from gpuyard.learn.analysis.iterations import why_dependent
 from gpuyard.learn.analysis.source import is_main_guard
 from gpuyard.learn.analysis.steps import Unit, read_script
 
@@ -33,8 +33,8 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_jobs(jobs: Sequence[Job], libraries: Iterable[str] = ()) -> list[tuple[int, str]]:
-    """Exit status and the end of the output of each."""
+def run_jobs(jobs: Sequence[Job], libraries: Iterable[str] = ()) -> list[tuple[int, float, str]]:
+    """Exit status, CPU seconds and the end of the output of each."""
     asked = {
         "libraries": list(libraries),
         "jobs": [
@@ -43,9 +43,9 @@ def run_jobs(jobs: Sequence[Job], libraries: Iterable[str] = ()) -> list[tuple[i
         ],
     }
     done = subprocess.run(
-        [sys.executable, str(RUNNER)], input=json.dumps(asked), capture_output=True, text=True, check=True, timeout=600
+        [sys.executable, str(RUNNER)], input=json.dumps(asked), capture_output=True, text=True, check=True, timeout=1800
     )
-    return [(one["code"], one["said"]) for one in json.loads(done.stdout)]
+    return [(one["code"], one["cpu"], one["said"]) for one in json.loads(done.stdout)]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -64,16 +64,15 @@ def copied(source: Path, target: Path) -> Path:
 # --- steps in another order --------------------------------------------------------------------------------------------
 
 
-def reordered(path: Path, arguments: Sequence[str] = (), seed: int = 0) -> str:
-    """The script with its statements in another order that the analysis allows."""
-    script = read_script(path, arguments)
+def reordered(path: Path, seeds: Sequence[int]) -> list[str]:
+    """The script with its statements in another order that the analysis allows, for each seed."""
+    script = read_script(path, ())
     edges = set(dependencies(script.units, script.hazard))
     for unit in script.units:
-        if unit.is_step and are_independent(unit, script):
+        if unit.is_step and why_dependent(unit, script) is None:
             assert isinstance(unit.node, ast.For)
             every = ast.Call(ast.Name("list", ast.Load()), [unit.node.iter], [])
             unit.node.iter = ast.Subscript(every, ast.Slice(step=ast.Constant(-1)), ast.Load())
-    chance = random.Random(seed)
     tree = script.module.tree
     bodies: dict[int, list[Unit]] = {}
     for unit in script.units:
@@ -83,9 +82,12 @@ def reordered(path: Path, arguments: Sequence[str] = (), seed: int = 0) -> str:
         call = min(inner) - 1
         edges |= {(call if one in inner else one, call if other in inner else other) for one, other in edges}
     edges -= {(number, number) for number in range(len(script.units))}
-    for units in bodies.values():
-        _replace(tree, units, _another_order(units, edges, chance))
-    return ast.unparse(ast.fix_missing_locations(tree))
+    sources = []
+    for chance in map(random.Random, seeds):
+        for units in bodies.values():
+            _replace(tree, units, _another_order(units, edges, chance))
+        sources.append(ast.unparse(ast.fix_missing_locations(tree)))
+    return sources
 
 
 def _another_order(units: list[Unit], edges: set[tuple[int, int]], chance: random.Random) -> list[Unit]:
@@ -135,10 +137,29 @@ class Tried:
 
     graph: TaskGraph
     wrong: list[str]
+    cpu_seconds: float = 0.0
+    """Of all runs."""
+
+
+def mentions(source: str, libraries: Sequence[str]) -> bool:
+    return any(library.partition(".")[0] in source for library in libraries)
+
+
+def _run_all(
+    jobs: list[tuple[str, str, Job]], heavy: set[str], libraries: Sequence[str]
+) -> list[tuple[str, str, tuple[int, float, str]]]:
+    """Run the jobs; a process that has large libraries is forked only for the scripts that use them."""
+    ended = []
+    for some, loaded in ((True, libraries), (False, ())):
+        chosen = [job for job in jobs if (job[0] in heavy) is some]
+        if chosen:
+            results = run_jobs([job for _, _, job in chosen], loaded)
+            ended += [(name, how, result) for (name, how, _), result in zip(chosen, results, strict=True)]
+    return ended
 
 
 def try_scripts(
-    scripts: Mapping[str, Path], scratch: Path, libraries: Iterable[str] = (), seeds: Sequence[int] = (0,)
+    scripts: Mapping[str, Path], scratch: Path, libraries: Sequence[str] = (), seeds: Sequence[int] = (0,)
 ) -> dict[str, Tried]:
     """Try scripts, each with the folder it is in, in all ways; return what was wrong with each."""
     jobs: list[tuple[str, str, Job]] = []
@@ -146,16 +167,20 @@ def try_scripts(
     for name, path in scripts.items():
         graphs[name] = graph = analyze(path, python=sys.executable)
         jobs.append((name, "plain", Job(copied(path.parent, scratch / name / "plain"), path.name)))
-        for seed in seeds:
-            folder = copied(path.parent, scratch / name / f"order-{seed}")
-            (folder / "reordered.py").write_text(reordered(path, seed=seed))
-            jobs.append((name, f"order-{seed}", Job(folder, "reordered.py")))
+        seen = {ast.unparse(ast.parse(path.read_text()))}
+        for seed, source in zip(seeds, reordered(path, seeds), strict=True):
+            if source not in seen:  # there may be one order only
+                seen.add(source)
+                folder = copied(path.parent, scratch / name / f"order-{seed}")
+                (folder / "reordered.py").write_text(source)
+                jobs.append((name, f"order-{seed}", Job(folder, "reordered.py")))
         if len(graph.requests) > 1 or any(request.array for request in graph.requests):
             folder = copied(path.parent, scratch / name / "parts")
             jobs += [(name, "parts", job) for job in part_jobs(graph, folder)]
-    ended = run_jobs([job for _, _, job in jobs], libraries)
+    ended = _run_all(jobs, {name for name, path in scripts.items() if mentions(path.read_text(), libraries)}, libraries)
     tried = {name: Tried(graph, []) for name, graph in graphs.items()}
-    for (name, how, _), (code, said) in zip(jobs, ended, strict=True):
+    for name, how, (code, cpu, said) in ended:
+        tried[name].cpu_seconds += cpu
         if code != 0:
             tried[name].wrong.append(f"{how} ended with {code}: {said}")
     for name, how in dict.fromkeys((name, how) for name, how, _ in jobs):

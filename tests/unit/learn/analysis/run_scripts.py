@@ -1,12 +1,13 @@
 """`python run_scripts.py < jobs.json`: run scripts one after the other, each in a fork of a process that has the libraries.
 
-A job is a folder, a file in it, arguments and variables. Prints the exit status and the end of the output of each.
+A job is a folder, a file in it, arguments and variables. Prints the exit status, the CPU seconds and the end of the output of each.
 """
 
 import contextlib
 import importlib
 import json
 import os
+import resource
 import runpy
 import signal
 import sys
@@ -52,9 +53,12 @@ def main() -> None:
         sys.modules["torch"].set_num_threads(1)
     ended = []
     for job in asked["jobs"]:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         code = run(job)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         said = Path(job["folder"], "said.log")
-        ended.append({"code": code, "said": said.read_text(errors="replace")[-2000:]})
+        ended.append({"code": code, "cpu": cpu, "said": said.read_text(errors="replace")[-2000:]})
         said.unlink()
     json.dump(ended, sys.stdout)
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuyard.learn.analysis.dataflow import dependencies
+from gpuyard.learn.analysis.steps import read_script
 from tests.unit.learn.analysis.scripts import script
 
 FUNCTIONS = """
@@ -172,14 +174,55 @@ def test_an_unknown_call_is_ordered_with_everything(tmp_path: Path) -> None:
         FUNCTIONS
         + "import numpy as np\nimport strange\ndef write(): np.save('a.npy', 1)\nwrite()\nstrange.work()\nreport([1])\n",
     )
-    assert read.why("work", "write") == "unknown effects"
-    assert read.why("report", "work") == "unknown effects"
+    assert read.why("work", "write") == "unknown effects (script.py:14 strange.work())"
+    assert read.why("report", "work") == "unknown effects (script.py:14 strange.work())"
+
+
+def test_evidence_names_an_unknown_call_in_a_function_with_its_line(tmp_path: Path) -> None:
+    body = "import json\ndef work(x):\n    y = json.loads(x)\n    y.polish()\nwork('[1]')\nwork('[2]')\n"
+    task = script(tmp_path, body).graph.tasks[1]
+    assert task.needs[0].why.startswith("unknown effects (script.py:4 y.polish())")
+    seen = [one for one in task.evidence if "unknown" in one.says]
+    assert [(one.file, one.line, one.seen) for one in seen] == [("script.py", 4, "y.polish()")]
+
+
+CLEANERS = """
+import csv
+def clean(source, target):
+    with open(source, newline="") as src, open(target, "w", newline="") as dst:
+        writer = csv.DictWriter(dst, fieldnames=["id", "value"])
+        writer.writeheader()
+        for row in csv.DictReader(src):
+            if row["value"].strip():
+                writer.writerow({"id": row["id"], "value": row["value"].strip()})
+def join(left, right, target):
+    with open(left, newline="") as file:
+        known = {row["id"]: row for row in csv.DictReader(file)}
+    with open(right, newline="") as src, open(target, "w", newline="") as dst:
+        writer = csv.writer(dst)
+        for row in csv.DictReader(src):
+            writer.writerow([row["id"], known[row["id"]]["value"], row["value"]])
+clean("a.csv", "a_clean.csv")
+clean("b.csv", "b_clean.csv")
+join("a_clean.csv", "b_clean.csv", "joined.csv")
+"""
+
+
+def test_two_cleaners_of_tables_are_independent_and_the_join_needs_both(tmp_path: Path) -> None:
+    read = script(tmp_path, CLEANERS)
+    assert (read.needs("clean"), read.needs("clean-2"), read.needs("join")) == (set(), set(), {"clean", "clean-2"})
+    assert script(tmp_path, CLEANERS.replace('"b_clean.csv")\njoin', '"a_clean.csv")\njoin')).needs("clean-2") == {
+        "clean"
+    }
 
 
 def test_code_made_at_run_time_is_ordered_with_everything(tmp_path: Path) -> None:
     read = script(tmp_path, FUNCTIONS + "a = load()\nexec(open('more.py').read())\nb = report([3])\n")
     assert read.needs("report") == {"load", "open"}
-    assert read.why("report", "open") == "script.py:11 uses exec; unknown effects"
+    assert (
+        read.why("report", "open")
+        == "script.py:11 uses exec; unknown effects (script.py:11 exec(open('more.py').read()))"
+    )
     assert read.graph.notes == ("All steps keep their order: script.py:11 uses exec.",)
 
 
@@ -200,7 +243,7 @@ def test_a_result_may_be_a_global_variable(tmp_path: Path) -> None:
 
 def test_state_of_functions_and_classes_keeps_the_order(tmp_path: Path) -> None:
     default = "def count(x, seen=[]):\n    seen.append(x)\n    return len(seen)\ncount(1)\ncount(2)\n"
-    assert script(tmp_path, default).why("count-2", "count") == "unknown effects"
+    assert script(tmp_path, default).why("count-2", "count") == "unknown effects (script.py:1 [])"
     attribute = "class Box:\n    total = 0\ndef put(): Box.total += 1\ndef get(): return Box.total\nput()\nget()\n"
     assert script(tmp_path, attribute).needs("get") == {"put"}
 
@@ -369,3 +412,22 @@ def test_a_file_that_does_nothing_when_it_is_run_has_no_tasks(tmp_path: Path) ->
     graph = script(tmp_path, "def f(): return 1\n").graph
     assert (graph.tasks, graph.requests) == ((), ())
     assert graph.notes == ("script.py contains no tasks.",)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a{0} = make('f{0}.npy')\nb{0} = clean(a{0})\n",
+        "for i in range(3):\n    make(f'd{0}/p{{i}}.npy')\n",
+        "x{0} = strange.work({0})\n",
+    ],
+)
+def test_the_number_of_dependencies_grows_with_the_length_of_the_script(tmp_path: Path, body: str) -> None:
+    head = FUNCTIONS + "import numpy as np\nimport strange\ndef make(name):\n    np.save(name, [1])\n    return [1]\n"
+    found = []
+    for count in (50, 100):
+        path = tmp_path / "long.py"
+        path.write_text(head + "".join(body.format(number) for number in range(count)))
+        read = read_script(path)
+        found.append((len(dependencies(read.units, read.hazard)), len(read.units)))
+    assert found[1][0] / found[0][0] == pytest.approx(found[1][1] / found[0][1], rel=0.1)

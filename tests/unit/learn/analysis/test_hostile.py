@@ -1,24 +1,36 @@
 """Scripts that hide what they change run in every order that their analysis allows, with the files of the script itself."""
 
+from pathlib import Path
+
 import pytest
 
+from tests.unit.learn.analysis import hostile_arrays, hostile_files, hostile_language
 from tests.unit.learn.analysis.hostile import HEAD, HOSTILE
-from tests.unit.learn.analysis.orders import Tried, try_scripts
+from tests.unit.learn.analysis.orders import mentions, try_scripts
 
-
-@pytest.fixture(scope="module")
-def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tried]:
-    folder = tmp_path_factory.mktemp("hostile")
-    scripts = {}
-    for name, source in HOSTILE.items():
-        path = folder / "scripts" / name.replace(" ", "_") / "script.py"
-        path.parent.mkdir(parents=True)
-        path.write_text(HEAD + source)
-        scripts[name] = path
-    return try_scripts(scripts, folder / "runs", ["torch", "numpy", "pandas"], seeds=(0, 1))
+LIBRARIES = ("torch", "torch._dynamo", "numpy", "pandas")
+SCRIPTS = HOSTILE | hostile_language.SCRIPTS | hostile_files.SCRIPTS | hostile_arrays.SCRIPTS
+NAMES = {
+    "with libraries": [name for name, source in SCRIPTS.items() if mentions(source, LIBRARIES)],
+    "of objects and names": [name for name, source in HOSTILE.items() if not mentions(source, LIBRARIES)],
+    "of the language": [name for name, source in hostile_language.SCRIPTS.items() if not mentions(source, LIBRARIES)],
+    "of files": [name for name, source in hostile_files.SCRIPTS.items() if not mentions(source, LIBRARIES)],
+    "of containers": [name for name, source in hostile_arrays.SCRIPTS.items() if not mentions(source, LIBRARIES)],
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HOSTILE)
-def test_the_claimed_order_of_a_hostile_script_gives_its_result(tried: dict[str, Tried], name: str) -> None:
-    assert tried[name].wrong == []
+@pytest.mark.parametrize("group", NAMES)
+def test_the_claimed_orders_of_hostile_scripts_give_their_results(tmp_path: Path, group: str) -> None:
+    scripts = {}
+    for name in NAMES[group]:
+        path = tmp_path / "scripts" / name.replace(" ", "_") / "script.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(HEAD + SCRIPTS[name])
+        scripts[name] = path
+    tried = try_scripts(scripts, tmp_path / "runs", LIBRARIES, seeds=(0, 1))
+    assert {name: one.wrong for name, one in tried.items() if one.wrong} == {}
+
+
+def test_every_hostile_script_is_in_one_group() -> None:
+    assert sorted(name for names in NAMES.values() for name in names) == sorted(SCRIPTS)

@@ -160,6 +160,85 @@ def test_other_loops_are_not_arrays(tmp_path: Path, old: str, new: str) -> None:
     assert all(request.array is None for request in requests_of(path).values())
 
 
+DRAWS = """
+import random
+import numpy as np
+import torch
+rng = np.random.default_rng(0)
+def work(rate, path):
+    own = {make}
+    np.savetxt(path, np.array([rate * float({draw})]))
+for number, rate in enumerate([0.1, 0.2, 0.3]):
+    work(rate, f"run_{{number}}.txt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("make", "draw", "why"),
+    [
+        ("np.random.default_rng(0)", "own.normal()", None),
+        ("np.random.default_rng(int(rate * 10))", "own.normal()", None),
+        ("np.random.RandomState(0)", "own.normal()", None),
+        ("np.random.Generator(np.random.PCG64(0))", "own.normal()", None),
+        ("random.Random(0)", "own.random()", None),
+        ("torch.Generator().manual_seed(0)", "torch.rand(1, generator=own)", None),
+        ("torch.Generator().manual_seed(0)", "torch.rand(1)", "random numbers"),
+        ("np.random.default_rng(0)", "np.random.normal()", "random numbers"),
+        ("rng", "own.normal()", "random numbers"),
+        ("np.random.default_rng(rng)", "own.normal()", "rng changes"),
+        ("np.random.default_rng(0)", "own.polish()", "unknown effects (sweep.py:8 own.polish())"),
+    ],
+)
+def test_rounds_with_generators_of_their_own_are_independent(
+    tmp_path: Path, make: str, draw: str, why: str | None
+) -> None:
+    path = tmp_path / "sweep.py"
+    path.write_text(DRAWS.format(make=make, draw=draw))
+    [task] = analyze(path).tasks
+    assert (task.independent, task.dependent) == (why is None, why)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('f"run_{number}.json"', "'run_x.json'", "file run_x.json"),
+        ("[0.1, 0.2, 0.3]", "sys.argv", "the code does not say how many there are"),
+        ("gather()\n", "print(rate)\ngather()\n", "the last value of rate is used"),
+        ('    print("round", number)\n', "    if number: break\n", "one may be the last"),
+        ('    print("round", number)\n', "    assert number < 3\n", "one may end the script"),
+        ('    print("round", number)\n', "    sys.path.append('x')\n", "sweep.py:14 uses sys.path"),
+    ],
+)
+def test_it_is_said_why_rounds_are_not_independent(tmp_path: Path, old: str, new: str, why: str) -> None:
+    path = tmp_path / "sweep.py"
+    before, _, after = SWEEP.rpartition(old)
+    path.write_text(before + new + after)
+    assert analyze(path).tasks[0].dependent == why
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("def f(x): x.backward()\nf(1)\n", "contains training"),
+        ("import threading\ndef f(): return 1\nf()\nf()\n", "a.py:1 imports threading"),
+        ("def f(): return 1\ndef g(x): return x\ny = f()\ng(y)\n", "its steps share more than files"),
+        ("def f(): return 1\nf()\n", "it has one step"),
+        ("def f(): return 1\nf(); f()\n", "it has several statements in a line"),
+        ("import random\nx = random.random()\ndef f(x): return x\nf(x)\nf(1)\n", "its setup must not be repeated"),
+        (
+            "import random\nx = random.Random(0).random()\nfor i in range(3):\n    open(f'{i}', 'w').write(str(x))\n",
+            "its setup must not be repeated",
+        ),
+        ("def f(): return 1\n", "it has no tasks"),
+    ],
+)
+def test_it_is_said_why_a_script_is_one_process(tmp_path: Path, source: str, why: str) -> None:
+    path = tmp_path / "a.py"
+    path.write_text(source)
+    graph = analyze(path)
+    assert (graph.is_divided, graph.undivided) == (False, why)
+
+
 def test_a_library_has_nothing_to_run(tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text("def f(): return 1\n")

@@ -91,10 +91,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 @pytest.mark.parametrize(
     ("stages", "replicas", "micro_batches"),
     [
-        (["first"], 2, 1),
         (["first"], 2, 2),
         (["first", "layers.1", "layers.2"], 1, 2),
-        (["first", "layers.2"], 2, 2),
     ],
 )
 def test_a_divided_run_takes_the_same_steps_as_an_undivided_one(
@@ -124,11 +122,8 @@ def test_two_nodes_train_together(tmp_path: Path, alone: list[float]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stages", [["first"], ["first", "layers.2"]])
-def test_a_stopped_run_continues_after_the_step_that_it_saved(
-    tmp_path: Path, alone: list[float], stages: list[str]
-) -> None:
-    text = request(tmp_path, stages, 2 // len(stages), 2, steps=12, data="slow")
+def test_a_stopped_run_continues_after_the_step_that_it_saved(tmp_path: Path, alone: list[float]) -> None:
+    text = request(tmp_path, ["first", "layers.2"], 1, 2, steps=12, data="slow")
     env = {**ENV, "GPUYARD_CHECKPOINT_DIR": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-m", MODULE, text], env=env, stdout=subprocess.PIPE, text=True, start_new_session=True

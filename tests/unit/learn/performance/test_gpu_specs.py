@@ -31,6 +31,29 @@ def test_an_unknown_gpu_is_answered_with_the_nearest_names() -> None:
         shipped().find("RTX4091")
 
 
+def test_a_gpu_unlike_any_other_is_answered_with_where_the_names_are_listed() -> None:
+    with pytest.raises(
+        WrongInput, match=r"^Unknown GPU 'foo'; no known name is similar; .* performance.md .* \(--specs\).$"
+    ):
+        shipped().find("foo")
+
+
+@pytest.mark.parametrize(
+    ("said", "boards"),
+    [
+        ("A100", ["A100-40GB-PCIe", "A100-40GB-SXM", "A100-80GB-PCIe", "A100-80GB-SXM"]),
+        ("nvidia h100", ["H100-PCIe", "H100-SXM"]),
+        ("A100-80GB", ["A100-80GB-PCIe", "A100-80GB-SXM"]),
+        ("H200", ["H200-SXM"]),
+        ("A100-40GB-SXM", []),
+        ("L4", []),
+        ("foo", []),
+    ],
+)
+def test_a_short_name_is_shared_by_the_boards_that_it_begins(said: str, boards: list[str]) -> None:
+    assert shipped().sharing(said) == boards
+
+
 @pytest.mark.parametrize(("said", "near"), [("H2", "H200-SXM"), ("L40", "L40S"), ("A1", "A10"), ("RTX", "RTX5090")])
 def test_half_words_and_ambiguous_prefixes_name_no_gpu(said: str, near: str) -> None:
     with pytest.raises(WrongInput, match=f"Unknown GPU '{said}'; similar names: .*{near}"):

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -172,3 +173,44 @@ def test_a_file_that_is_no_serving_model_is_refused(content: str, tmp_path: Path
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(WrongInput, match="is not a serving model"):
         load(tmp_path / "x.json")
+
+
+def decode_shape(batch: float, kv_heads: float) -> dict[str, np.ndarray]:
+    said = {"batch": batch, "tokens": 1.0, "past": 15.0, "heads": 32.0, "kv_heads": kv_heads, "width": 128.0}
+    return {name: np.array([value]) for name, value in said.items()}
+
+
+def test_many_requests_take_longer_to_attend_even_if_their_contexts_are_short() -> None:
+    chip, coefficients = SPECS.find("H100"), np.array(load().coefficients["decode_attention"]["H100-SXM"])
+    few, many = (milliseconds("decode_attention", coefficients, decode_shape(n, 32.0), chip)[0] for n in (1.0, 1024.0))
+    bytes_ms = 1024 * 32 * 128 * 4 * 17 / (chip.mem_bw_gbs * 1e6)
+    assert many - few > 2.0 * bytes_ms
+
+
+def test_latencies_are_shorter_on_a_gpu_with_a_faster_clock() -> None:
+    slow, fast = (msgspec.structs.replace(SPECS.find("H100"), boost_clock_mhz=mhz) for mhz in (1000.0, 2000.0))
+    coefficients = np.array([1.0, 0.01])
+    tiny = {"bytes": np.array([1.0])}
+    assert milliseconds("passes", coefficients, tiny, slow)[0] == pytest.approx(0.02, rel=1e-3)
+    assert milliseconds("passes", coefficients, tiny, fast)[0] == pytest.approx(0.01, rel=1e-3)
+
+
+def test_the_range_of_a_gpu_of_another_maker_is_wider() -> None:
+    model = load()
+    widths = {}
+    for name in ("MI300X", "B200"):
+        said = model.estimate("passes", {"bytes": [1e9]}, SPECS.find(name), SPECS)
+        widths[name] = np.log(said.high / said.low)
+    assert widths["MI300X"] == pytest.approx(2.0 * widths["B200"])
+
+
+def test_one_gpu_with_immature_kernels_does_not_count_for_others() -> None:
+    gpus = ["A100-80GB-SXM", "L40S", "H100"]
+    parts = [rows_of(kind, gpus) for kind in KINDS if kind != "passes"]
+    usual = trained([*parts, rows_of("passes", gpus)], SPECS)
+    slow = rows_of("passes", gpus)
+    slow = OperationRows(
+        slow.kind, slow.gpu, slow.group, slow.shape, slow.measured * np.where(slow.gpu == "L40S", 3.0, 1.0)
+    )
+    with_slow = trained([*parts, slow], SPECS)
+    assert with_slow.coefficients["passes"][""] == pytest.approx(usual.coefficients["passes"][""], rel=0.05)

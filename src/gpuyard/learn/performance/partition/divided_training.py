@@ -96,7 +96,7 @@ def _train(local: int, asked: TrainingRequest) -> int:
     import torch
     from torch import distributed
 
-    stopping = Stop()
+    stopping = StopSignal()
     nodes, node = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("NODE_RANK", "0"))
     world, rank = nodes * asked.gpus_per_node, node * asked.gpus_per_node + local
     stages = len(asked.stages)
@@ -111,12 +111,12 @@ def _train(local: int, asked: TrainingRequest) -> int:
     address = f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     distributed.init_process_group("nccl" if on_gpu else "gloo", init_method=address, rank=rank, world_size=world)
     try:
-        return _steps(Part(asked, rank, device), stopping)
+        return _steps(TrainingPart(asked, rank, device), stopping)
     finally:
         distributed.destroy_process_group()
 
 
-class Stop:
+class StopSignal:
     """Notes SIGTERM; the loop saves between two steps."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Stop:
         self.asked = True
 
 
-class Part:
+class TrainingPart:
     """The part of the model of one process, and its step."""
 
     def __init__(self, asked: TrainingRequest, rank: int, device: Any) -> None:
@@ -317,7 +317,7 @@ class Part:
         distributed.barrier()
 
 
-def _steps(part: Part, stopping: Stop) -> int:
+def _steps(part: TrainingPart, stopping: StopSignal) -> int:
     first = part.load()
     if first and part.speaks:
         print(f"continues after step {first}", flush=True)

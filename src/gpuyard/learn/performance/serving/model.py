@@ -15,7 +15,7 @@ from gpuyard.learn.performance.serving.rows import OperationRows
 from gpuyard.system.files import replace_file
 
 SHIPPED = Path(__file__).parents[1] / "data" / "serving.json"
-FORMAT, VERSION = "gpuyard serving model", 1
+FORMAT, VERSION = "gpuyard serving model", 2
 BAND = 0.83
 """The share of held-out sums that a band is fitted to contain; 80 % are promised."""
 LEAST_ROWS = 50
@@ -25,25 +25,27 @@ MOST_ROWS = 6_000
 OUTLIER = 0.1
 """Error, as a logarithm, from which a row counts less and less."""
 STEPS = 60
+UNLIKE = 2.0
+"""Factor on the band of a GPU of a maker whose GPUs were not measured."""
 
 Band = tuple[float, float]
 """Logarithms of measured over predicted."""
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class TimeRange(msgspec.Struct, frozen=True):
     """Milliseconds with a range."""
 
     middle: float
     low: float
     high: float
 
-    def __add__(self, other: "Estimate") -> "Estimate":
+    def __add__(self, other: "TimeRange") -> "TimeRange":
         """Add as if errors went in the same direction: the range of a sum is the sum of the ranges."""
-        return Estimate(self.middle + other.middle, self.low + other.low, self.high + other.high)
+        return TimeRange(self.middle + other.middle, self.low + other.low, self.high + other.high)
 
-    def times(self, factor: float) -> "Estimate":
+    def times(self, factor: float) -> "TimeRange":
         """Multiply."""
-        return Estimate(self.middle * factor, self.low * factor, self.high * factor)
+        return TimeRange(self.middle * factor, self.low * factor, self.high * factor)
 
 
 class ServingModel(msgspec.Struct, frozen=True):
@@ -54,7 +56,7 @@ class ServingModel(msgspec.Struct, frozen=True):
     rows: dict[str, int]
     """Number of rows by kind."""
     coefficients: dict[str, dict[str, list[float]]]
-    """By kind, then by GPU; the GPU "" is the geometric mean, for all others."""
+    """By kind, then by GPU; the GPU "" is their median, for all others."""
     bands: dict[str, dict[str, Band]]
     """By kind: the band of sums on measured GPUs (`known`) and on held-out ones (`unseen`)."""
 
@@ -68,14 +70,16 @@ class ServingModel(msgspec.Struct, frozen=True):
                 return name, "same_chip"
         return "", "data_sheet"
 
-    def estimate(self, kind: str, shape: Mapping[str, Sequence[float]], chip: GpuSpec, specs: GpuSpecs) -> Estimate:
+    def estimate(self, kind: str, shape: Mapping[str, Sequence[float]], chip: GpuSpec, specs: GpuSpecs) -> TimeRange:
         """Return the time of all these operations together."""
         gpu, basis = self.basis(kind, chip, specs)
         columns = {name: np.asarray(values, dtype=np.float64) for name, values in shape.items()}
         total = float(milliseconds(kind, np.array(self.coefficients[kind][gpu]), columns, chip).sum())
         known, unseen = (np.array(self.bands[kind][name]) for name in ("known", "unseen"))
-        low, high = {"gpu": known, "same_chip": (known + unseen) / 2.0, "data_sheet": unseen}[basis]
-        return Estimate(total, total * float(np.exp(low)), total * float(np.exp(high)))
+        makers = {specs.gpus[name].vendor for name in self.coefficients[kind] if name in specs.gpus}
+        wide = UNLIKE * unseen if chip.vendor not in makers else unseen
+        low, high = {"gpu": known, "same_chip": (known + unseen) / 2.0, "data_sheet": wide}[basis]
+        return TimeRange(total, total * float(np.exp(low)), total * float(np.exp(high)))
 
     def save(self, path: Path) -> None:
         """Write the file atomically."""
@@ -109,7 +113,7 @@ def trained(parts: Sequence[OperationRows], specs: GpuSpecs, seed: int = 1) -> S
         every = joined(mine)
         rows[kind] = len(every)
         fitted = fit_gpus(every, specs, seed)
-        coefficients[kind] = {name: one.tolist() for name, one in fitted.items()} | {"": _mean(fitted).tolist()}
+        coefficients[kind] = {name: one.tolist() for name, one in fitted.items()} | {"": _typical(fitted).tolist()}
         bands[kind] = _bands(every, fitted, specs, seed)
     return ServingModel(FORMAT, VERSION, rows, coefficients, bands)
 
@@ -141,8 +145,9 @@ def fit_gpus(rows: OperationRows, specs: GpuSpecs, seed: int) -> dict[str, Float
     return found
 
 
-def _mean(fitted: Mapping[str, FloatArray]) -> FloatArray:
-    return np.asarray(np.exp(np.mean([np.log(one) for one in fitted.values()], axis=0)), dtype=np.float64)
+def _typical(fitted: Mapping[str, FloatArray]) -> FloatArray:
+    """Return the median of each coefficient: one GPU whose kernels are immature does not count for others."""
+    return np.asarray(np.exp(np.median([np.log(one) for one in fitted.values()], axis=0)), dtype=np.float64)
 
 
 def fit(kind: str, shape: Shape, measured: FloatArray, chip: GpuSpec) -> FloatArray:
@@ -185,7 +190,7 @@ def _bands(rows: OperationRows, fitted: Mapping[str, FloatArray], specs: GpuSpec
         known.append(sum_errors(there, fitted[chip.gpu], chip, seed))
         others = {name: one for name, one in fitted.items() if name != chip.gpu}
         if others:
-            unseen.append(sum_errors(there, _mean(others), chip, seed))
+            unseen.append(sum_errors(there, _typical(others), chip, seed))
     low, high = _quantiles(known)
     return {"known": (low, high), "unseen": _quantiles(unseen) if unseen else (2.0 * low, 2.0 * high)}
 

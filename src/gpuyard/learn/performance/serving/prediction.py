@@ -14,7 +14,7 @@ import msgspec
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance.gpu_specs import GpuSpec, GpuSpecs
 from gpuyard.learn.performance.model_configs import TransformerConfig
-from gpuyard.learn.performance.serving.model import Estimate, ServingModel
+from gpuyard.learn.performance.serving.model import ServingModel, TimeRange
 from gpuyard.learn.performance.serving.operations import NUMBER_BYTES
 
 USABLE = 0.9
@@ -87,6 +87,14 @@ def _check(config: TransformerConfig, prompt: int, output: int, precision: str, 
         )
     if precision not in NUMBER_BYTES:
         raise WrongInput(f"Serving is predicted in {', '.join(NUMBER_BYTES)}, not in {precision!r}.")
+    if config.quantized and (config.quantized, precision) != ("fp8", "fp8"):
+        instead = (
+            "use --precision fp8" if config.quantized == "fp8" else "remove quantization_config to predict it without"
+        )
+        raise WrongInput(
+            f"The weights of {config.name} are quantized ({config.quantized}). Serving is predicted with weights of 16 bits "
+            f"or in fp8: {instead}."
+        )
     for name, value in (("prompt", prompt), ("output", output), ("tensor_parallel", gpus)):
         if value < 1:
             raise WrongInput(f"{name} must be at least 1")
@@ -138,7 +146,7 @@ class _Served(msgspec.Struct, frozen=True):
     def _product(self) -> str:
         return "product_fp8" if self.precision == "fp8" else "product_bf16"
 
-    def _forward(self, tokens: float, requests: float) -> Estimate:
+    def _forward(self, tokens: float, requests: float) -> TimeRange:
         """Return a forward pass without attention; the logits are computed for one token of each request."""
         config, parts = self.config, float(self.gpus)
         width, wide = float(config.width), config.feed_forward / parts
@@ -171,13 +179,13 @@ class _Served(msgspec.Struct, frozen=True):
         used = config.experts * (1.0 - (1.0 - config.experts_used / config.experts) ** tokens)
         return used, tokens * config.experts_used / used
 
-    def _products(self, sizes: list[tuple[float, float, float]]) -> Estimate:
+    def _products(self, sizes: list[tuple[float, float, float]]) -> TimeRange:
         return self.model.estimate(self._product, _shape(sizes), self.chip, self.specs)
 
-    def _passes(self, moved: list[float]) -> Estimate:
+    def _passes(self, moved: list[float]) -> TimeRange:
         return self.model.estimate("passes", {"bytes": moved}, self.chip, self.specs)
 
-    def _attention(self, kind: str, batch: float, tokens: float, past: float) -> Estimate:
+    def _attention(self, kind: str, batch: float, tokens: float, past: float) -> TimeRange:
         config = self.config
         shape = {
             "batch": [batch], "tokens": [tokens], "past": [past], "heads": [config.heads / self.gpus],
@@ -185,13 +193,13 @@ class _Served(msgspec.Struct, frozen=True):
         }  # fmt: skip
         return self.model.estimate(kind, shape, self.chip, self.specs).times(float(config.layers))
 
-    def _reductions(self, tokens: float) -> Estimate:
+    def _reductions(self, tokens: float) -> TimeRange:
         """Return two sums over all GPUs in each layer: most of the activations cross the link twice."""
         if self.gpus == 1:
-            return Estimate(0.0, 0.0, 0.0)
+            return TimeRange(0.0, 0.0, 0.0)
         moved = 2.0 * (self.gpus - 1) / self.gpus * 2.0 * tokens * self.config.width
         once = moved / (self.chip.link_gbs * 1e6) + LINK_MS
-        return Estimate(once, 0.5 * once, 2.0 * once).times(2.0 * self.config.layers)
+        return TimeRange(once, 0.5 * once, 2.0 * once).times(2.0 * self.config.layers)
 
     def _weights_mib(self) -> float:
         return self.config.parameters * NUMBER_BYTES[self.precision] / self.gpus / 2**20
