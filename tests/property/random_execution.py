@@ -63,6 +63,7 @@ def random_work(chance: Random) -> Work:
         host=[0] * gpus,
         multi_model=chance.random() < 0.3,
         priority=[chance.choice([10, 50, 90]) for _ in model] if chance.random() < 0.5 else (),
+        preloads=[chance.random() < 0.9 for _ in range(models)] if chance.random() < 0.5 else (),
     )
 
 
@@ -112,6 +113,8 @@ class World:
     held: dict[int, dict[int, int]] = field(default_factory=dict)
     """What the worker of each GPU really holds: model → width."""
     gone: set[int] = field(default_factory=set)
+    overlaps: int = 0
+    """How often something began on a GPU that did something else."""
     done: dict[int, int] = field(default_factory=dict)
     """How often each call was reported as done."""
 
@@ -138,10 +141,14 @@ class World:
             self.says(now, f"{command} is no group of neighbours")
         for other in self.running.values():
             if isinstance(other, Load | Unload | Call) and set(other.gpus) & set(command.gpus):
-                self.says(now, f"{command} while {other}")
+                if not self._may_overlap(command, other):
+                    self.says(now, f"{command} while {other}")
+                self.overlaps += 1
         if set(command.gpus) & self.gone:
             self.says(now, f"{command} on a GPU that is gone")
         self.running[command.operation] = command
+        if isinstance(command, Load):
+            self._fits(now)
         holds = self.held.setdefault(worker, {})
         if isinstance(command, Call):
             if command.model not in holds:
@@ -155,7 +162,14 @@ class World:
             if now < self.work.earliest_s[command.call]:
                 self.says(now, f"{command} before its request came")
 
-    def hears(self, now: float, event: ExecutorEvent) -> ExecutorEvent:
+    def _may_overlap(self, one: Load | Unload | Call, other: Load | Unload | Call) -> bool:
+        """A load or an unload beside a call of another model, if the work allows it for the model."""
+        copies = [c for c in (one, other) if isinstance(c, Load | Unload)]
+        return (
+            len(copies) == 1 and copies[0].beside and one.model != other.model and self.work.preloads[copies[0].model]
+        )
+
+    def hears(self, _now: float, event: ExecutorEvent) -> ExecutorEvent:
         """An event on its way to the executor: what it means for the world."""
         if isinstance(event, Done | Failed):
             command = self.running.pop(event.operation, None)
@@ -165,7 +179,6 @@ class World:
                 match command:
                     case Load(_, model):
                         holds[model] = self.work.width[model]
-                        self._fits(now)
                     case Unload(_, model):
                         holds.pop(model, None)
                     case Call():
@@ -181,9 +194,10 @@ class World:
     def _fits(self, now: float) -> None:
         for gpu, memory in enumerate(self.work.gpu_memory_gb):
             here = [m for worker, holds in self.held.items() for m, w in holds.items() if worker <= gpu < worker + w]
+            here += [c.model for c in self.running.values() if isinstance(c, Load) and gpu in c.gpus]
             if sum(self.work.memory_gb[m] for m in here) > memory:
                 self.says(now, f"GPU {gpu} of {memory} GB holds models {here}")
-            if not self.work.multi_model and len(here) > 1:
+            if not self.work.multi_model and len(here) > (2 if self.work.preloads else 1):
                 self.says(now, f"GPU {gpu} holds models {here}")
 
     def end_worker(self, gpu: int) -> None:

@@ -17,6 +17,11 @@ def test_safety_no_gpu_runs_two_calls_nothing_counts_twice_and_nothing_begins_ea
     assert len({run.call for run in executor.runs}) == len(executor.runs)
 
 
+def test_loads_overlap_with_calls_in_many_of_the_scenarios() -> None:
+    """Otherwise the rules on overlaps would not be tested."""
+    assert sum(run_scenario(seed)[1].overlaps > 0 for seed in range(100)) > 15
+
+
 @given(SEEDS)
 @settings(max_examples=300, deadline=None)
 def test_liveness_all_runnable_calls_end_once_all_gpus_are_back(seed: int) -> None:

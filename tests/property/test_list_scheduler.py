@@ -29,7 +29,7 @@ def problems(draw: st.DrawFn) -> Problem:
         mixed=draw(st.booleans()),
         pcie_gb_s=draw(st.sampled_from([25.0, 1.0])),
     )
-    said.multi_model = draw(st.booleans())
+    said.multi_model, said.preload = draw(st.booleans()), draw(st.booleans())
     for gpu in said.gpus:
         gpu.speed = draw(st.sampled_from([1.0, 1.0, 0.5]))
     for request in said.requests:

@@ -13,8 +13,7 @@ PROMISING = sorted(name for name, policy in POLICIES.items() if policy.starts_al
 
 @pytest.mark.parametrize("backfill", ["none", "easy", "conservative"])
 @pytest.mark.parametrize("policy", PROMISING)
-@pytest.mark.parametrize("estimate", [None, 50.0])
-@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(("estimate", "strict"), [(None, True), (50.0, False)])
 def test_a_stream_of_small_tasks_starves_no_task(
     policy: str, backfill: str, estimate: float | None, strict: bool
 ) -> None:

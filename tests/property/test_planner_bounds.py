@@ -63,6 +63,7 @@ def tiny_problems(draw: st.DrawFn) -> Problem:
         ],
         pcie_gb_s=10.0,
         multi_model=draw(st.booleans()),
+        preload=draw(st.booleans()),
     )
     problem = problem_of(instance)
     if draw(st.booleans()):
@@ -74,8 +75,9 @@ def tiny_problems(draw: st.DrawFn) -> Problem:
     return problem
 
 
-Gpus = tuple[tuple[float, tuple[int, ...]], ...]
-"""When each is free, and what it holds, the one that was used last at the end."""
+Gpu = tuple[float, float, tuple[int, ...]]
+"""When it is free, when it can load beside calls, and what it holds, the one that was used last at the end."""
+Gpus = tuple[Gpu, ...]
 
 
 class EveryPlan:
@@ -85,7 +87,7 @@ class EveryPlan:
         self.problem = problem
         self.best = Plan(np.zeros(0, dtype=np.int32), np.zeros(0), np.array([np.inf]))
         free, held = problem.free_first.tolist(), problem.held_first.tolist()
-        gpus = tuple((at, () if m == EMPTY else (m,)) for at, m in zip(free, held, strict=True))
+        gpus = tuple((at, at, () if m == EMPTY else (m,)) for at, m in zip(free, held, strict=True))
         self._place(gpus, {})
 
     def _place(self, gpus: Gpus, done: dict[int, tuple[int, float, float]]) -> None:
@@ -103,21 +105,36 @@ class EveryPlan:
             for first in np.flatnonzero(self.problem.may_begin[model]).tolist():
                 group = range(first, first + int(self.problem.width[model]))
                 on = [self._with(gpus[g], g, model) for g in group]
-                ready = [float(calls.earliest_s[call]), *(done[b][2] for b in before), *(at for at, _ in on)]
+                ready = [float(calls.earliest_s[call]), *(done[b][2] for b in before), *(at for at, _, _ in on)]
                 end = max(ready) + float(calls.seconds[call] / self.problem.group_speed[model, first])
                 if end < self.best.makespan_s:
-                    then = tuple((end, on[g - first][1]) if g in group else gpus[g] for g in range(len(gpus)))
+                    then = tuple((end, *on[g - first][1:]) if g in group else gpus[g] for g in range(len(gpus)))
                     self._place(then, done | {call: (first, max(ready), end)})
 
-    def _with(self, gpu: tuple[float, tuple[int, ...]], number: int, model: int) -> tuple[float, tuple[int, ...]]:
-        at, held = gpu
+    def _with(self, gpu: Gpu, number: int, model: int) -> Gpu:
+        """When the model is on the GPU, when the next one may be loaded, and what it then holds."""
+        free, copied, held = gpu
+        if held and held[-1] == model:
+            return gpu
         if model in held:
-            return at, (*(m for m in held if m != model), model)
+            return free, free, (*(m for m in held if m != model), model)
         size = [m.memory_gb for m in self.problem.models]
-        room = self.problem.gpus[number].memory_gb if self.problem.multi_model else 0.0
-        while held and sum(size[m] for m in held) + size[model] > room:
-            at, held = at + self.problem.models[held[0]].unload_s, held[1:]
-        return at + self.problem.models[model].load_s, (*held, model)
+        unload = [m.unload_s for m in self.problem.models]
+        room = self.problem.gpus[number].memory_gb
+        preload, many = self.problem.preload, self.problem.multi_model
+        at, rest = copied if preload and held else max(free, copied), held
+        if not preload and not many:
+            room = 0.0
+        while rest and sum(size[m] for m in rest) + size[model] > room:
+            if rest[0] == held[-1]:
+                at = max(at, free)
+            at, rest = at + unload[rest[0]], rest[1:]
+        if not preload:
+            at = max(at, free) if rest == held else at
+        at = max(free, at + self.problem.models[model].load_s)
+        if preload and not many and rest:
+            return at, at + unload[rest[0]], (model,)
+        return at, at, (*rest, model)
 
 
 @settings(max_examples=150, deadline=None)

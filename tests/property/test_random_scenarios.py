@@ -26,7 +26,7 @@ from gpuyard.core.placement.scores import SCORES
 from gpuyard.testing import ClusterStory, node, task
 from tests.property.scenario_count import count_scenario
 
-SCENARIOS_EACH = int(os.environ.get("GPUYARD_SCENARIOS", "120"))
+SCENARIOS_EACH = int(os.environ.get("GPUYARD_SCENARIOS", "20"))
 PHASES = tuple(Phase) if "GPUYARD_NO_SHRINK" not in os.environ else (Phase.generate,)
 TENANTS = ("red", "green", "blue")
 MODELS = ("A100", "H100")
@@ -88,6 +88,7 @@ class RandomCluster(RuleBasedStateMachine):
         retries=st.integers(0, 2),
         copies=st.sampled_from((1, 1, 1, 5)),
         model_name=st.sampled_from(("", "", "llama", "whisper")),
+        unpredictable=st.booleans(),
         depends=st.booleans(),
         data=st.data(),
     )
@@ -95,7 +96,7 @@ class RandomCluster(RuleBasedStateMachine):
         self, gpus: int, nodes: int, whole_nodes: bool, fraction: int, share_memory: int, cpus: int, memory_mib: int, models: tuple[str, ...],
         speeds: tuple[tuple[str, float], ...], labels: tuple[tuple[str, str], ...], tenant: str, online: bool, priority: int, preemption: Preemption,
         on_lost: OnLost, estimate: float | None, timeout: float | None, deadline: float | None, retries: int,
-        copies: int, model_name: str, depends: bool, data: st.DataObject,
+        copies: int, model_name: str, unpredictable: bool, depends: bool, data: st.DataObject,
     ) -> None:  # fmt: skip
         shared = (
             Share(fraction, share_memory) if (fraction or share_memory) and nodes == 1 and not whole_nodes else None
@@ -115,7 +116,7 @@ class RandomCluster(RuleBasedStateMachine):
                     online=online, priority=priority, preemption=preemption, on_lost=on_lost, retries=retries,
                     estimate=None if estimate is None else Estimate(estimate, estimate / 2, estimate * 2),
                     timeout_seconds=timeout, deadline=None if deadline is None else self.story.now + deadline,
-                    after=after, after_any=after_any, model_name=model_name,
+                    after=after, after_any=after_any, model_name=model_name, unpredictable=unpredictable,
                 )
             )  # fmt: skip
         self.story.submits(*tasks)

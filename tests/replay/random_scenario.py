@@ -28,10 +28,13 @@ TENANTS = ("red", "green", "blue")
 class RandomScenario:
     """A story of random steps."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, policy: str | None = None, unpredictable: bool = False) -> None:
         self.draw = Random(seed)
         self.count = 0
-        settings: dict[str, Any] = {"policy": self.draw.choice(sorted(POLICIES)), "preemption_min_run_seconds": 20.0}
+        self.unpredictable = unpredictable
+        """Whether every second task is marked as unpredictable."""
+        drawn = self.draw.choice(sorted(POLICIES))
+        settings: dict[str, Any] = {"policy": policy or drawn, "preemption_min_run_seconds": 20.0}
         backfill = self.draw.choice(("none", "greedy", "easy", "conservative"))
         self.story = ClusterStory(backfill=backfill, **settings)
         for place in range(4):
@@ -54,6 +57,7 @@ class RandomScenario:
             "preemption": draw.choice(list(Preemption)),
             "estimate": draw.choice((None, Estimate(60.0, 30.0, 120.0))),
             "runs_for": draw.choice((None, 15.0, 80.0)),
+            "unpredictable": self.unpredictable and self.count % 2 == 0,
             "retries": draw.choice((0, 2)),
             "timeout_seconds": draw.choice((None, 50.0)),
             "after_any": (draw.choice(sorted(self.story.numbers)),)

@@ -21,7 +21,7 @@ from gpuyard.testing import node
 from tests.replay.recovery import document, recovered
 
 SEGMENT_EVENTS = 2_000
-TASKS = 20_000
+TASKS = 8_000
 REMEMBERED = 100
 
 
@@ -104,7 +104,7 @@ def _placed(events: Sequence[Event]) -> list[TaskId]:
 
 
 @pytest.mark.parametrize("mode", list(QuotaMode))
-def test_twenty_thousand_tasks_leave_a_bounded_state_and_journal(mode: QuotaMode, tmp_path: Path) -> None:
+def test_eight_thousand_tasks_leave_a_bounded_state_and_journal(mode: QuotaMode, tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, mode)
     live(cluster, TASKS)
 

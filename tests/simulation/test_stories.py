@@ -35,6 +35,7 @@ from gpuyard.core.domain.values import (
     TaskStatus,
     TenantId,
 )
+from gpuyard.core.engine.scheduling.actions import UNPREDICTABLE_TIMES
 from gpuyard.testing import ClusterStory, cpu_task, gang, node, share, task
 
 
@@ -648,3 +649,38 @@ def test_a_large_task_is_overtaken_until_it_has_waited_long_enough_for_a_reserva
     assert cluster.numbers["large"] in cluster.state.reservations, "a timer makes it, without any other event"
     cluster.submits(task("too late", runs_for=20.0, estimate=5000.0))
     assert "too late" not in cluster.placements()
+
+
+def test_where_run_times_are_unpredictable_nodes_are_reserved_much_later() -> None:
+    cluster = ClusterStory(backfill="easy", reserve_after_seconds=100.0)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("early", gpus=3, runs_for=50_000.0, estimate=50_000.0))
+    cluster.submits(task("large", gpus=4, runs_for=10.0, estimate=10.0, unpredictable=True))
+    cluster.passes(UNPREDICTABLE_TIMES * 100.0 - 1.0)
+    assert not cluster.state.reservations
+    cluster.passes(1.0)
+    assert cluster.numbers["large"] in cluster.state.reservations, "it is protected in the end"
+
+
+@pytest.mark.parametrize(("unpredictable", "starts"), [(False, True), (True, False)])
+def test_a_task_starts_on_reserved_nodes_only_if_it_can_be_stopped_there_for_the_other(
+    unpredictable: bool, starts: bool
+) -> None:
+    cluster = ClusterStory(policy="default", backfill="easy", reserve_after_seconds=0.0)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("early", gpus=3, runs_for=1000.0, estimate=1000.0))
+    cluster.submits(task("large", gpus=4, runs_for=10.0, estimate=10.0))
+    assert cluster.numbers["large"] in cluster.state.reservations
+    cluster.passes(1.0)
+    cluster.submits(task("small", runs_for=9000.0, preemption=Preemption.CHECKPOINT, unpredictable=unpredictable))
+    assert ("small" in cluster.placements()) is starts
+    cluster.passes(1000.0)
+    assert "large" in cluster.placements(), "the other starts when it was promised to"
+
+
+def test_with_reservations_at_once_an_unpredictable_task_has_one_at_once() -> None:
+    cluster = ClusterStory(backfill="easy", reserve_after_seconds=0.0)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("early", gpus=3, runs_for=5000.0, estimate=5000.0))
+    cluster.submits(task("large", gpus=4, runs_for=10.0, estimate=10.0, unpredictable=True))
+    assert cluster.numbers["large"] in cluster.state.reservations

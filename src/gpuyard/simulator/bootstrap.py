@@ -6,7 +6,9 @@ before (the circular block bootstrap; Künsch 1989, Politis and Romano 1992). A 
 their number, rounded up. A job belongs to the day of its submission. 95 of 100 draws lie in the interval.
 
 All policies are judged on the same draws. The difficulty of a day cancels out of their difference, which can therefore be
-sure where the intervals of the two overlap. The queue at the end of a day is carried to the next one, also where that is
+sure where the intervals of the two overlap. The same holds for their ratio, which is taken within each draw: a difference
+divided by the figure of the whole workload could fall by more than all of it, because another draw has another base. The
+queue at the end of a day is carried to the next one, also where that is
 another one, so the intervals are approximate; with few days they are too narrow.
 """
 
@@ -47,6 +49,8 @@ class IntervalsOfRun(msgspec.Struct, frozen=True):
     """Average completion time, average wait and 99.9th percentile of the waits, by the names of the measures."""
     difference: dict[str, Interval] | None = None
     """The same figures minus those of the first policy, paired by draw; None for the first one."""
+    ratio: dict[str, Interval] | None = None
+    """The same figures divided by those of the first policy within each draw, without those that are 0 in one of them."""
 
 
 def block_intervals(
@@ -93,7 +97,12 @@ def _intervals(
         name: _interval([value - other for value, other in zip(column, first[name], strict=True)])
         for name, column in columns.items()
     }
-    return IntervalsOfRun(days, block, own, apart)
+    ratios = {
+        name: _interval([value / other for value, other in zip(column, first[name], strict=True)])
+        for name, column in columns.items()
+        if all(first[name])
+    }
+    return IntervalsOfRun(days, block, own, apart, ratios)
 
 
 def _interval(values: Sequence[float]) -> Interval:

@@ -6,6 +6,8 @@
     duration_s                           its real run time without interruption; empty if it is not known
     preemptions                          how often it was stopped for another
 
+Instants are seconds since the beginning of a trace; of a journal they are Unix time.
+
 `held_s - duration_s` is what stops and shared GPUs cost: repeated work, checkpoints, slow neighbors.
 """
 

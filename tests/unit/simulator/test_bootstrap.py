@@ -43,6 +43,27 @@ def test_a_difference_of_every_day_is_sure_although_the_days_differ() -> None:
     assert found["best"].difference["avg_jct_s"].high < 0
 
 
+def test_the_ratio_is_taken_within_each_draw_and_so_is_never_negative() -> None:
+    """Nearly all of the base is one bad day: a draw without it, or with it twice, has another base."""
+    days = [0.0, 0.0, 0.0, 90_000.0, 0.0, 0.0, 0.0, 0.0]
+    found = block_intervals({"fifo": lives(*days), "best": lives(*[day / 10 for day in days])}, Random(1).random)
+    best, whole = found["best"], (sum(days) / len(days)) + 100
+    assert best.ratio is not None
+    assert best.difference is not None
+    assert found["fifo"].ratio is None
+    assert best.difference["avg_jct_s"].low / whole < -1  # what a difference over the whole base would claim
+    assert 0.1 < best.ratio["avg_jct_s"].low < 0.11
+    assert best.ratio["avg_jct_s"].high == 1.0  # draws without the bad day
+    assert best.ratio.keys() == {"avg_jct_s"}  # some draws have no wait to divide by
+
+
+def test_a_constant_ratio_has_an_interval_without_width() -> None:
+    days = [100.0, 500.0, 200.0, 900.0, 300.0, 100.0]
+    half = block_intervals({"fifo": lives(*days), "half": lives(*[day / 2 for day in days])}, Random(1).random)["half"]
+    assert half.ratio is not None
+    assert list(half.ratio["avg_queue_s"]) == pytest.approx([0.5, 0.5])
+
+
 def test_the_interval_contains_the_mean_of_the_population_about_as_often_as_promised() -> None:
     """Days drawn alone from a uniform distribution; with blocks of 3 of 27 days the intervals are somewhat too narrow."""
     draw, inside = Random(7), 0
@@ -76,6 +97,8 @@ def test_intervals_are_printed_as_a_table_as_json_and_in_the_report(
     assert "difference" not in policies["fifo"]["intervals"]
     low, high = policies["fifo+backfill"]["intervals"]["difference"]["avg_jct_s"]
     assert low <= high
+    low, high = policies["fifo+backfill"]["intervals"]["ratio"]["avg_jct_s"]
+    assert 0 < low <= high
     page = (tmp_path / "page.html").read_text()
     assert "<h2>95 % intervals</h2>" in page
     assert "No job may be preempted" in page

@@ -57,6 +57,24 @@ def test_the_example_of_the_howto_runs(
     assert "mine.py:POLICY+backfill:preemption=false" in found
 
 
+def test_the_key_of_the_howto_that_uses_estimates_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = re.search(r"This key serves the shortest task first.*?```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert example is not None
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(f"{HEAD}\n\n{example[1]}\n\nPOLICY = Policy('shortest', starts_all=False, key=key)\n")
+    Path("jobs.csv").write_text("submit_s,duration_s,gpu_num\n0,100,8\n1,50,8\n2,10,8\n")
+    words = ("--trace", "jobs.csv", "--cluster", "1x8", "--policy", "mine.py:POLICY:preemption=false", "--json")
+    averages = []
+    for more in ((), ("--oracle",)):
+        assert simulated(monkeypatch, *words, *more) == 0
+        (row,) = json.loads(capsys.readouterr().out)["policies"].values()
+        averages.append(row["avg_jct_s"])
+    without_estimates, shortest_first = (100 + 149 + 158) / 3, (100 + 159 + 108) / 3
+    assert averages == [pytest.approx(without_estimates, abs=0.001), pytest.approx(shortest_first, abs=0.001)]
+
+
 def test_settings_of_the_engine_may_follow_the_name(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}MINE = Policy('mine', False, key=lambda *_: 0.0)\n")

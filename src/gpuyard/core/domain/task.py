@@ -119,6 +119,8 @@ class TaskSpec(Value, frozen=True):
     """The expected remaining time at each age; see `remaining_time`."""
     run_level: int | None = None
     """The level of a task that is never stopped, or that loses its progress when it is; None: see the level by age."""
+    unpredictable: bool = False
+    """Run times were hardly predictable when the task was submitted, so nodes are reserved for it much later."""
     require_fit: bool = False
     """Refuse the task at once if no current node could ever hold it, instead of waiting for a suitable node to join."""
     secrets: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.settings import Backfill
-from gpuyard.core.domain.values import TaskId, TaskStatus
+from gpuyard.core.domain.values import Preemption, TaskId, TaskStatus
 from gpuyard.core.engine.handlers import HANDLERS
 from gpuyard.core.engine.ledger import Ledger
 from gpuyard.core.engine.lifecycle.attempts import end_or_stop
@@ -114,7 +114,7 @@ class Engine:
             if spec.timeout_seconds is not None and task.ran_at(at) >= spec.timeout_seconds - ROUNDING:
                 self._ledger.emit(events.AttemptStopping(task.id, phase.attempt, Cause(CauseKind.TIMEOUT)))
                 return
-            if state.policy.changes_at is not None:
+            if state.policy.changes_at is not None and task.preemption is not Preemption.NEVER:
                 self._weaken(task, at)
             if task.id in state.movable and task.speed < 1.0:
                 state.restless = True

@@ -111,6 +111,19 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
     )  # fmt: skip
 
 
+def expected_start(
+    state: State, task: Task, shape: Shape, at: float, revise: Revise | None = None
+) -> tuple[int, tuple[float | None, float | None, float | None]]:
+    """Return how many tasks go before a waiting task, and its earliest, likely and latest start; None: unknown."""
+    count = _count_ahead(state, task, shape, at)
+    if count > AHEAD:
+        return min(count, MOST_COUNTED), (None, None, None)
+    ahead, ages = _ahead(state, task, shape, at), _ages(state, at)
+    task, *ahead = (_as_known_now(other, revise, ages) for other in (task, *ahead))
+    low, likely, high = _band([_starts(state, task, shape, ahead, at, side) for side in SIDES])
+    return count, (low, likely, high)
+
+
 def why_waits(state: State, task_id: TaskId, now: float) -> Refusal | None:
     """Return only the reason why a task waits; None: it does not wait, or no obstacle is left."""
     return why_all_wait(state, (task_id,), now).get(task_id)
@@ -179,14 +192,14 @@ def _blocked_reason(state: State, task: Task, group: Group, at: float) -> Refusa
     blocked = line.class_blocked[group.class_index] or group.blocked or line.blocked
     if blocked is None or not _still_holds(state, task, group, blocked, at):
         return _tried_reason(state, task, group, at)
-    return _in_words(state, task, group, blocked, at)
+    return spoken_refusal(state, task, group, blocked, at)
 
 
 def _tried_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
     """Return the refusal that a task would get if it were tried now."""
     tried = try_place(Context(state, _emit_nothing), task, group.line, group)
     if isinstance(tried, Blocked):
-        return _in_words(state, task, group, tried, at)
+        return spoken_refusal(state, task, group, tried, at)
     return _turn_reason(state, task, group, at)
 
 
@@ -208,8 +221,8 @@ def _still_holds(state: State, task: Task, group: Group, blocked: Blocked, at: f
     return True
 
 
-def _in_words(state: State, task: Task, group: Group, blocked: Blocked, at: float) -> Refusal | None:
-    """Build a stored refusal with current figures."""
+def spoken_refusal(state: State, task: Task, group: Group, blocked: Blocked, at: float) -> Refusal | None:
+    """Return the refusal of a blocked task with current figures."""
     kind, shape = blocked.refusal, group.line.shape
     if kind is no.ReservedFor or kind is no.QuotaReservedFor:
         return kind(blocked.ahead) if blocked.ahead is not None else None

@@ -16,7 +16,7 @@ from gpuyard.core.domain.events import AttemptResuming, Event, TaskPlaced
 from gpuyard.core.domain.refusals import HeldBack
 from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.tenant import QuotaMode
-from gpuyard.core.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantId
+from gpuyard.core.domain.values import MILLI, GpuHealth, NodeId, Preemption, TaskId, TenantId
 from gpuyard.core.engine.phases import ACTIVE, HOLDING, Resuming, Running, Stopping, Suspended, Suspending, Waiting
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.engine.scheduling.actions import Context
@@ -275,12 +275,12 @@ def check_nothing_stranded(state: State) -> None:
 
 
 def _check_ranks(state: State) -> None:
-    """Assert that running tasks have the rank of now, where ranks are stored."""
+    """Assert that running tasks that may be preempted have the rank of now, where ranks are stored."""
     policy = state.policy
     if policy.rank is None or policy.changes_at is None:
         return
     for task in state.tasks.values():
-        if isinstance(task.phase, Running):
+        if isinstance(task.phase, Running) and task.preemption is not Preemption.NEVER:
             rank = policy.rank(task, state.now, state.settings)
             assert task.rank == rank, f"task {task.id} has rank {rank}, and {task.rank} is stored"
 

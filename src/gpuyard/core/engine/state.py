@@ -218,8 +218,10 @@ class State:
             self.timers.add_task(at + LOOK_FOR_FASTER_SECONDS, task.id)
 
     def watch_rank(self, task: Task, at: float) -> None:
-        """Update the rank of a running task and set a timer for its next change."""
+        """Update the rank of a running task and set a timer for its next change, unless it is never preempted."""
         policy = self.policy
+        if task.preemption is Preemption.NEVER:
+            return  # only the ranks of possible victims are read
         assert policy.rank is not None
         assert policy.changes_at is not None
         task.rank = policy.rank(task, at, self.settings)

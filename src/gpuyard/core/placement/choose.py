@@ -21,6 +21,8 @@ from gpuyard.core.placement.scores.weighted import WeightedCosts
 from gpuyard.core.placement.shape import Shape
 from gpuyard.core.placement.weighted_search import find_lightest
 
+COSTS = (FragmentationCosts, WeightedCosts)
+"""Orders that compute what taking a place costs, instead of ranking the numbers of free GPUs."""
 LINK_CHOICES = 16
 """How many equally full nodes are compared for a task that prefers NVLink or a single NUMA domain."""
 
@@ -39,22 +41,10 @@ def choose(
     Prefer the device groups where the task is fastest, then the order of the score, then where the model ran last.
     `wherever`: ignore speed. The score `weighted` has its own idea of speed.
     """
-    simple = shape.nodes == 1 and not shape.whole_nodes and shape.link is Link.ANY
-    if isinstance(order, WeightedCosts) and simple and shape.gpus:
-        return find_lightest(shape, index, order, without(shape.eligible, forbidden), model)
-    if shape.speeds is not None and not wherever:
-        return _choose_fast(shape, index, order, forbidden, model)
     eligible = shape.eligible
     if forbidden:
         eligible = without(eligible, forbidden)
-    if isinstance(order, WeightedCosts):
-        order = order.counts(shape.gpus)
-    if isinstance(order, FragmentationCosts):
-        if simple:
-            return find_cheapest(shape, index, order, eligible, model)
-        order = order.counts(shape.gpus)
-    if shape.plain and shape.link is Link.ANY:
-        # Fast path: every device group with enough free GPUs fits, so the first one needs no further check.
+    if shape.first_fit and (wherever or shape.speeds is None) and not isinstance(order, COSTS):
         by_free, most = index.by_free, len(index.by_free)
         for free in order:
             if free < most and (found := by_free[free] & eligible):
@@ -64,6 +54,15 @@ def choose(
                 assert device_group is not None
                 return Placement((Slice(device_group.host.spec.id, pick(device_group, shape.gpus, Link.ANY, model)),))
         return None
+    simple = shape.nodes == 1 and not shape.whole_nodes and shape.link is Link.ANY
+    if isinstance(order, WeightedCosts) and simple and shape.gpus:
+        return find_lightest(shape, index, order, eligible, model)
+    if shape.speeds is not None and not wherever:
+        return _choose_fast(shape, index, order, forbidden, model)
+    if isinstance(order, FragmentationCosts) and simple:
+        return find_cheapest(shape, index, order, eligible, model)
+    if isinstance(order, COSTS):
+        order = order.counts(shape.gpus)
     if shape.share is not None:
         return _choose_share(shape, index, eligible, model)
     if shape.nodes > 1:

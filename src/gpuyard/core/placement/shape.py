@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from gpuyard.core.domain.refusals import GangLargerThanCluster, Never, NoNodesYet
 from gpuyard.core.domain.task import Resources
-from gpuyard.core.domain.values import MILLI, NodeId
+from gpuyard.core.domain.values import MILLI, Link, NodeId
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
 from gpuyard.core.placement.index import DeviceGroup, Index
 from gpuyard.core.placement.rules import RULES
@@ -23,6 +23,7 @@ class Shape:
         "_startable",
         "cpus",
         "eligible",
+        "first_fit",
         "gpus",
         "link",
         "memory_mib",
@@ -51,7 +52,9 @@ class Shape:
         self.link = resources.link
         self.whole_nodes = resources.whole_nodes
         self.plain = self.gpus > 0 and self.nodes == 1 and not (self.whole_nodes or self.cpus or self.memory_mib)
-        """Whole GPUs on one node and nothing else: the common case, which has a fast path in `choose`."""
+        """Whole GPUs on one node and nothing else."""
+        self.first_fit = self.plain and self.link is Link.ANY
+        """Plain, connected in any way: a device group with enough free GPUs needs no further check."""
         self.eligible: DeviceGroupMask = 0
         self.speeds = relative(resources.speeds) if resources.speeds else None
         """Relative speed by GPU model; the fastest named model is 1. None: no speeds were given."""

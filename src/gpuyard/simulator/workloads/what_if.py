@@ -12,7 +12,8 @@ GPU model, in proportion to the number of GPUs.
 
 Tasks that depend on each other are kept, left out or repeated together. A factor of 2.5 repeats each task twice, and half
 of them a third time; a factor of 0.3 keeps three of ten. A repeated task arrives up to an hour after its original, so that
-days and nights stay as they were. With `resample` the number of repetitions has a Poisson distribution with that mean
+days and nights stay as they were, and at most a tenth of the time between the first and the last submission, so that a
+short journal keeps its load. With `resample` the number of repetitions has a Poisson distribution with that mean
 (the Poisson bootstrap).
 """
 
@@ -38,7 +39,9 @@ from gpuyard.simulator.workloads.arrival import Arrival, TimedInput
 from gpuyard.simulator.workloads.journal import JournalWorkload
 
 COPY_SECONDS = 3600.0
-"""The latest arrival of a repeated task after its original."""
+"""The latest arrival of a repeated task after its original,"""
+COPY_PART = 0.1
+"""but at most this part of the time between the first and the last submission."""
 MOST_FACTOR = 1_000.0
 RANGE = 8
 """Consecutive task numbers that are stored as a range."""
@@ -263,6 +266,7 @@ class _Mixer:
         self._draw = draw
         self._resample = resample
         self._units = _units(came)
+        self._latest = _latest_copy(came)
         self._shifts: dict[TaskId, list[float]] = {}
         """Delay of every repetition of a unit, by its first task."""
 
@@ -302,7 +306,7 @@ class _Mixer:
         if unit not in self._shifts:
             factor = self._factor(spec)
             count = self._poisson(factor) if self._resample else self._rounded(factor)
-            self._shifts[unit] = [COPY_SECONDS * self._draw() if copy else 0.0 for copy in range(count)]
+            self._shifts[unit] = [self._latest * self._draw() if copy else 0.0 for copy in range(count)]
         return self._shifts[unit]
 
     def _rounded(self, factor: float) -> int:
@@ -323,6 +327,12 @@ class _Mixer:
                 chance *= part / drawn
             count += drawn
         return count
+
+
+def _latest_copy(came: Iterable[TimedInput]) -> float:
+    """Return the seconds within which a repeated task follows its original."""
+    submitted = [at for at, coming in came if isinstance(coming, tuple)]
+    return min(COPY_SECONDS, COPY_PART * (max(submitted) - min(submitted))) if submitted else 0.0
 
 
 def _arrivals(came: Iterable[TimedInput]) -> Iterator[Arrival]:

@@ -37,6 +37,7 @@ def waiting(
     remaining_time_levels: RemainingTimeLevels = (),
     run_level: int | None = None,
     preemption: Preemption = Preemption.CHECKPOINT,
+    unpredictable: bool = False,
 ) -> Task:
     spec = TaskSpec(
         TEAM,
@@ -48,6 +49,7 @@ def waiting(
         remaining_time_levels=remaining_time_levels,
         run_level=run_level,
         preemption=preemption,
+        unpredictable=unpredictable,
     )
     made = Task(TaskId(1), spec, TenantUsage(Tenant(TEAM), 0.0), since)
     made.served_seconds, made.gpu_seconds = served_seconds, gpu_seconds
@@ -69,6 +71,8 @@ tasks = st.builds(
     served_seconds=st.floats(0, 1e5),
     gpu_seconds=st.floats(0, 1e5),
     timeout_seconds=st.one_of(st.none(), st.floats(1, 1e5)),
+    preemption=st.sampled_from((Preemption.CHECKPOINT, Preemption.REQUEUE)),
+    unpredictable=st.booleans(),
 )
 
 
@@ -105,6 +109,18 @@ def test_a_sort_key_does_not_depend_on_the_current_time_while_the_task_waits(
 @given(one=tasks, other=tasks, now=st.floats(0, 1e7))
 def test_no_two_tasks_may_preempt_each_other(policy: str, one: Task, other: Task, now: float) -> None:
     assert not (outranks(policy, one, other, now) and outranks(policy, other, one, now))
+
+
+@pytest.mark.parametrize("policy", sorted(name for name, policy in POLICIES.items() if policy.rank))
+@given(one=tasks, other=tasks, now=st.floats(0, 1e7))
+def test_a_victim_may_not_stop_the_task_that_it_was_stopped_for(
+    policy: str, one: Task, other: Task, now: float
+) -> None:
+    place, asked = Running(1, Placement((Slice(NodeId("n"), (0, 1)),)), now), one.phase
+    other.phase = place
+    if outranks(policy, one, other, now):
+        one.phase, other.phase = place, asked
+        assert not outranks(policy, other, one, now)
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -345,6 +361,21 @@ def test_by_default_a_task_that_would_start_over_is_preempted_only_for_a_level_m
     assert not outranks("default", waiting(5.0), loses_all, 8.0)
     assert not outranks("default", waiting(9.0, priority=60), loses_all, 9.0)
     assert outranks("default", waiting(9.0, priority=61), loses_all, 9.0)
+
+
+def test_by_default_a_task_of_unpredictable_length_is_not_stopped_for_the_order_within_a_level() -> None:
+    late, other = running(7.0, unpredictable=True), running(7.0)
+    assert not outranks("default", waiting(5.0), late, 8.0)
+    assert outranks("default", waiting(5.0), other, 8.0)
+    assert outranks("default", waiting(5.0, unpredictable=True), other, 8.0), "the victim decides, not the waiting task"
+
+
+def test_by_default_a_task_of_unpredictable_length_is_stopped_for_one_that_is_more_than_a_level_ahead() -> None:
+    minutes, hour = (running(7.0, unpredictable=True, served_seconds=served) for served in (700.0, 3600.0))
+    assert not outranks("default", waiting(8.0), minutes, 8.0)
+    assert outranks("default", waiting(8.0), hour, 8.0)
+    assert outranks("default", waiting(8.0, priority=60), minutes, 8.0)
+    assert outranks("default", waiting(6.0), running(6.1 + WEEK, unpredictable=True), 8.0 + WEEK), "waiting counts"
 
 
 outlooks = st.lists(st.integers(0, 4), max_size=AGES).map(tuple)

@@ -340,3 +340,13 @@ def test_a_task_ahead_that_can_never_start_is_not_named(cluster: ClusterStory) -
     cluster.submits(task("waits", gpus=2, tenant="lab", priority=0), task("small", tenant="lab", priority=0))
     cluster.has_tenant("lab", max_gpus=1)
     assert cluster.why("small") == TenantQuotaFull(TenantId("lab"), 1, 2.0, 1.0)
+
+
+@pytest.mark.parametrize(("preemption", "timers"), [(Preemption.NEVER, 0), (Preemption.CHECKPOINT, 1)])
+def test_a_timer_watches_the_rank_of_a_running_task_only_if_it_may_be_preempted(
+    preemption: Preemption, timers: int
+) -> None:
+    cluster = ClusterStory(policy="default")
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("train", gpus=4, preemption=preemption))
+    assert len(cluster.state.timers) == timers

@@ -123,7 +123,7 @@ def test_a_changed_byte_anywhere_is_detected_or_harmless(folder: Path, name: str
 
 @pytest.mark.slow
 def test_damage_deep_in_a_larger_tree_is_detected(folder: Path) -> None:
-    """Pages within pages and events longer than a page; every thirteenth byte, which hits every kind of place."""
+    """Pages within pages and events longer than a page; every twenty-ninth byte, which hits every kind of place."""
     batch = [JournalEntry(float(at), ClusterCreated("y" * (1500 if at % 9 == 4 else 30))) for at in range(24)]
     journal = SqliteJournal.open(folder, page_bytes=512)
     journal.append(batch[:18])
@@ -137,7 +137,7 @@ def test_damage_deep_in_a_larger_tree_is_detected(folder: Path) -> None:
 
     for name in (DATABASE, LOG):
         content = files[name]
-        for at in range(0, len(content), 13):
+        for at in range(0, len(content), 29):
             for value in wrong(at, content[at]):
                 found = outcome(folder, files | {name: content[:at] + bytes([value]) + content[at + 1 :]})
                 assert isinstance(found, str) or found == records, f"byte {at} of {name} changed what was read"

@@ -18,7 +18,7 @@ def open_task(state: State, task_id: TaskId, event: events.Event) -> Task:
 
 def checked_transition(state: State, task_id: TaskId, event: events.Event) -> tuple[Task, Phase]:
     """Return the task of an event and its phase, after checking in the transition table that the event fits the phase."""
-    task = open_task(state, task_id, event)
+    task = state.tasks.get(task_id) or open_task(state, task_id, event)
     phase = task.phase
     if (type(phase), type(event)) not in TRANSITIONS:
         raise UnknownEvent(f"{events.name_of(event)} does not fit task {task_id}, which is {type(phase).__name__}.")

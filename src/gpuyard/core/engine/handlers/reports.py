@@ -95,9 +95,10 @@ def ended(ledger: Ledger, asked: command.ReportEnded) -> Refusal | None:
 
 
 def _not_finite(asked: command.ReportEnded) -> Refusal | None:
-    busy = asked.actual.gpu_utilization if asked.actual is not None else None
-    if busy is not None and not isfinite(busy):
-        return no.NotFinite("gpu_utilization")
+    for name in ("gpu_utilization", "gpu_idle_fraction", "gpu_power_watts"):
+        measured = getattr(asked.actual, name) if asked.actual is not None else None
+        if measured is not None and not isfinite(measured):
+            return no.NotFinite(name)
     return no.NotFinite("ended_at") if asked.ended_at is not None and not isfinite(asked.ended_at) else None
 
 

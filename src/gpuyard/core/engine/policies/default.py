@@ -1,9 +1,8 @@
 """Tasks that are expected to end soonest first; priority and waiting time are weighed against it.
 
-Promise: short tasks finish early although no run times are given, and every task starts eventually. On the traces of decision
-0039 its mean completion time was nowhere longer than that of `fifo` with greedy backfill, whether no task, some tasks or
-all tasks may be preempted; the longest waits were longer in some. On the trace of Alibaba PAI, whose users are unknown, it
-was up to 20 % longer. Each task has a level, learned from similar tasks that have ended and that run
+Promise: short tasks finish early although no run times are given, and every task starts eventually. It is meant to be nowhere
+worse than `fifo` with greedy backfill in the mean completion time, whether no task, some tasks or all tasks may be preempted; the
+longest waits are longer on some traces. Decisions 0039, 0048 and 0053 and the manual's page on simulation have the figures. Each task has a level, learned from similar tasks that have ended and that run
 (gpuyard.learn.estimates). A task that is never preempted, or would start from the beginning, holds its GPUs to its end
 once it has started, so its level is that of its mean run time (below 10 minutes, 40 minutes, 2 h 40 min, 10 h 40 min,
 43 h, 7 days, above). A task that keeps its progress may be tried for a while, so its level is that of the run time until
@@ -12,6 +11,8 @@ One level counts as `level_seconds` of waiting, and so do ten points of priority
 The task with the smallest sum is first. It may preempt running tasks with a larger sum, the largest first. Within a level
 an earlier task therefore takes GPUs back from later ones, so that large tasks get enough GPUs. A task that would start
 from the beginning is preempted only by one that is more than a level ahead of what the task would be if it were new.
+Where estimates explain nothing (`unpredictable`), the order within a level is no more than that of submission, and a preemption
+for it costs more than it gains. Such a task is preempted only by one that is more than a level ahead of it.
 A task that declares its speed on each GPU model and cannot be preempted waits for faster GPUs if that saves three tenths of
 its run. Choose it unless you have a reason for another one. It gains most where tasks can be suspended or checkpointed.
 `level_seconds` trades the mean waiting time for the longest: a small value comes close to first come, first served.
@@ -52,9 +53,16 @@ def _key(task: Task, now: float, settings: Settings) -> float:
 
 
 def _rank(task: Task, now: float, settings: Settings) -> float:
-    if task.preemption is Preemption.REQUEUE and isinstance(task.phase, Running):
+    if not isinstance(task.phase, Running):
+        return _key(task, now, settings)
+    if task.preemption is Preemption.REQUEUE:
         return _sort_key(task, -1, settings)
-    return _key(task, now, settings)
+    return _key(task, now, settings) - _gained(task, settings)
+
+
+def _gained(task: Task, settings: Settings) -> float:
+    """Return by how much a task holds its GPUs more strongly than it would claim them: a level if estimates mean nothing."""
+    return settings.level_seconds if task.spec.unpredictable else 0.0
 
 
 def _changes_at(running: Task, now: float, settings: Settings) -> float | None:  # noqa: ARG001
@@ -77,5 +85,11 @@ def _changes_at(running: Task, now: float, settings: Settings) -> float | None: 
 
 
 POLICY: Policy = Policy(
-    "default", starts_all=True, key=_key, rank=_rank, changes_at=_changes_at, waits_for_faster_gpus=True
+    "default",
+    starts_all=True,
+    key=_key,
+    rank=_rank,
+    gained=_gained,
+    changes_at=_changes_at,
+    waits_for_faster_gpus=True,
 )

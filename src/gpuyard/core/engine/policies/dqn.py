@@ -1,9 +1,10 @@
 """Shortest remaining time first, with a trained advisor that may delay a task until GPUs are free on which it is faster.
 
 Promise: for tasks that cannot be preempted it is `srtf`, with a lower mean completion time on clusters with several GPU
-models: a task does not start on slow GPUs if it would finish earlier by waiting for fast ones, and tasks that compete for
-the same GPUs are compared with each other (gpuyard.core.engine.scheduling.advice). A trained model rates the choices; a guard keeps
-the order of the queue where the advantage is uncertain. docs/manual/learning.md has figures and shows how to train a model.
+models: a task does not start on slow GPUs if it would finish much earlier by waiting for fast ones (gpuyard.core.engine.scheduling.advice).
+A rule decides that, which `default` uses as well, and a trained model corrects the rule; a guard keeps to the rule where
+the advantage is uncertain; with the model that ships, the rule decides everything. docs/manual/learning.md has figures for
+both and shows how to train a model.
 Tasks that can be preempted start at once. Preemption among them depends on GPU-seconds: the estimated ones of a task, or those
 it has used if they are more, in steps of a factor of sixteen. A task on a lower step may preempt one on a higher step. Small
 differences between estimates therefore preempt nothing, a task that exceeds its estimate moves back, and a step only rises.

@@ -19,6 +19,8 @@ class Policy:
     tenant_key: Callable[[TenantUsage, float, Settings], float] | None = None
     rank: Callable[[Task, float, Settings], float] | None = None
     margin: float = 0.0
+    gained: Callable[[Task, Settings], float] | None = None
+    """By how much the rank of a task that keeps its progress falls when it starts; None: it does not fall."""
     changes_at: Callable[[Task, float, Settings], float | None] | None = None
     drifts: bool = False
     """Ranks of running tasks change continuously and may rise, so no wake-up marks the time at which a task may preempt another."""

@@ -46,6 +46,10 @@ CLASS_INDEXES = (ONLINE, BATCH)
 USAGE_CHANGED = Cause(CauseKind.USAGE_CHANGED)
 LAST: SortKey = (2, float("inf"), float("inf"), TaskId(1 << 62))
 """A sort key behind that of every task."""
+UNPREDICTABLE_TIMES = 112
+"""Where run times are hardly predictable, a task waits this many times as long for a reservation: four weeks instead of
+six hours. Nodes that are cleared for a gang stay idle until the last of their tasks ends, and no waiting task is known
+to end before that."""
 
 
 class Context:
@@ -183,7 +187,8 @@ def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> 
 def _is_new(context: Context, task: Task) -> bool:
     """Whether a task has not waited long enough for a reservation; a timer is set for the instant at which it has."""
     state = context.state
-    from_then_on = task.submitted_at + state.settings.reserve_after_seconds
+    times = UNPREDICTABLE_TIMES if task.spec.unpredictable else 1
+    from_then_on = task.submitted_at + times * state.settings.reserve_after_seconds
     if context.at >= from_then_on:
         return False
     line = task.group.line if task.group is not None else None

@@ -375,7 +375,8 @@ def may_use_reserved(state: State, task: Task, reservation: Reservation, at: flo
         return False
     if policy.rank is None or not settings.preemption or task.class_index != reservation.task.class_index:
         return False
-    return policy.rank(task, at, settings) > policy.rank(reservation.task, at, settings) + policy.margin
+    gained = policy.gained(task, settings) if policy.gained is not None else 0.0
+    return policy.rank(task, at, settings) - gained > policy.rank(reservation.task, at, settings) + policy.margin
 
 
 def _enough_for_both(

@@ -96,15 +96,16 @@ class SchedulingPass:
 
     def _is_unsettled(self) -> bool:
         """Whether the pass so far may have unblocked a task that was blocked before."""
-        published, context = self.state.queue.published, self.context
+        queue, context = self.state.queue, self.context
         dropped = bool(self.state.reservations) and actions.drop_stopped_by_quota(context)
-        return (
+        published = queue.published
+        return bool(
             dropped
-            or bool(self.state.queue.dirty)
-            or bool(published.preemptible)
-            or published.reservations is not None
-            or bool(published.tenant_quota)
-            or (context.placed > 0 and not context.keys_suffice)
+            or queue.dirty
+            or published.preemptible
+            or published.reservations
+            or published.tenant_quota
+            or (context.placed and not context.keys_suffice)
         )
 
     def _drain(self) -> None:

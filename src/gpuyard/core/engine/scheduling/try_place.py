@@ -50,7 +50,7 @@ def try_place(context: Context, task: Task, line: Line, group: Group) -> Placeme
     index = state.index
     if not shape.can_start(index):
         return NODES_CLOSED
-    before = reservations_before(state, task, context.at) if state.reservations else []
+    before = reservations_before(state, task, context.at) if state.reservations else ()
     if shape.need_milli and (blocked := _blocked_by_quota(context, task, group, shape, before)):
         return blocked
     by_model = above_quota = 0

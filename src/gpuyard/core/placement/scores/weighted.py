@@ -41,7 +41,7 @@ class GpuKind(NamedTuple):
     device_groups: DeviceGroupMask
 
 
-class Weights(NamedTuple):
+class ScoreWeights(NamedTuple):
     """The weights of the four terms."""
 
     time: float
@@ -54,7 +54,7 @@ class WeightedCosts:
     """Tables of the score: built when the demand, the nodes or the settings have changed, read in every decision."""
 
     def __init__(self, index: Index, demand: Demand, settings: Settings) -> None:
-        self._weights = Weights(
+        self._weights = ScoreWeights(
             settings.weight_time, settings.weight_energy, settings.weight_balance, settings.weight_fragmentation
         )
         self._follow_idle = settings.weights_follow_idle
@@ -68,13 +68,13 @@ class WeightedCosts:
         self._useless = [free * sum(sizes[free + 1 :]) / tasks / most for free in range(most + 1)]
         """The part of a node's GPUs that is expected to be useless for an open task, by the number of free ones."""
 
-    def weights(self, index: Index) -> Weights:
+    def weights(self, index: Index) -> ScoreWeights:
         """Return the weights at the present idle rate."""
         if not self._follow_idle:
             return self._weights
         idle = idle_rate(index)
         time, energy, balance, fragmentation = self._weights
-        return Weights(time, energy * idle, balance * idle, fragmentation * (1 - idle))
+        return ScoreWeights(time, energy * idle, balance * idle, fragmentation * (1 - idle))
 
     def fragments(self, free: int, wanted: int) -> float:
         """Return the useless part that taking `wanted` of `free` GPUs adds; negative if it removes some."""
