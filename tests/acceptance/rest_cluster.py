@@ -23,6 +23,8 @@ from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
 from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
+from gpuyard.live.control_plane.alerts.options import AlertOptions
+from gpuyard.live.control_plane.history.store import HistoryStore
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.rest.app import make_app
 from gpuyard.live.control_plane.rest.serving import Limits, http_server
@@ -78,8 +80,12 @@ class RestCluster:
         gpus: int = 4,
         idle_seconds: float = 30.0,
         limits: Limits | None = None,
+        alerts: AlertOptions | None = None,
+        trace_endpoint: str = "",
     ) -> None:
         """`local`: the user who runs the tests needs no login."""
+        self._alerts = alerts or AlertOptions()
+        self._trace_endpoint = trace_endpoint
         self._folder = folder
         self._settings = settings or ServerSettings()
         self._uids = trusted_uids() if local else frozenset[int]()
@@ -129,11 +135,21 @@ class RestCluster:
         archive = Archive.open(self._folder / "archive.sqlite")
         secrets = SecretStore.open(self._folder / "secrets.sqlite")
         self.access = AccessStore.open(self._folder / "access.sqlite", hasher=QUICK)
+        monitor, history = self._settings.monitor, None
+        if monitor.enabled:
+            history = HistoryStore.open(self._folder / "history.sqlite", float(monitor.retention))
         self.scheduler = Scheduler(
-            Stores(journal, archive, secrets),
+            Stores(journal, archive, secrets, history=history),
             engine,
             views,
-            SchedulerOptions(join_token="join", origin=0, offline_after_seconds=3600.0),
+            SchedulerOptions(
+                join_token="join",
+                origin=0,
+                offline_after_seconds=3600.0,
+                history_seconds=float(monitor.interval),
+                alerts=self._alerts,
+                trace_endpoint=self._trace_endpoint,
+            ),
         )
         running = asyncio.create_task(self.scheduler.run("test"))
         while not self.scheduler.ready and not running.done():
@@ -149,7 +165,8 @@ class RestCluster:
         )
         listening = socket.create_server(("127.0.0.1", 0))
         self.port = listening.getsockname()[1]
-        self._server = http_server(app, idle_seconds=self._idle_seconds, limits=self._limits)
+        tls = self._settings.server.tls
+        self._server = http_server(app, tls=tls, idle_seconds=self._idle_seconds, limits=self._limits)
         serving = asyncio.create_task(self._server.serve([listening]))
         while not self._server.started and not serving.done():
             await asyncio.sleep(0.005)
@@ -160,6 +177,9 @@ class RestCluster:
         await serving
         await running
         listening.close()
+        self.scheduler.alerts.close()
+        if history is not None:
+            history.close()
         for store in (journal, archive, secrets, self.access):
             store.close()
 

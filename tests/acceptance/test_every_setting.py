@@ -110,6 +110,7 @@ OF_SCHEDULER: dict[str, Any] = {
     "auth.enabled": True,
     "auth.local_admin": True,
     "auth.token_lifetime": "1h",
+    "auth.session_idle": "5m",
     "auth.join_token": "another",
     "users": [ADMIN],
     "pools": {"spare": OF_POOL},
@@ -120,10 +121,21 @@ OF_SCHEDULER: dict[str, Any] = {
     "gpu.max_compute_percent": 95,
     "gpu.check_interval": 9,
     "monitor.enabled": False,
-    "monitor.interval": 1,
+    "monitor.interval": 2,
     "monitor.retention": 48,
     "monitor.http_api": False,
     "monitor.http_port": PORT,
+    "tracing.enabled": True,
+    "tracing.endpoint": "http://127.0.0.1:9/v1/traces",
+    "alerts.enabled": False,
+    "alerts.interval": "1s",
+    "alerts.rules": {"gpu_hot": {"threshold": 90, "for": "2m"}},
+    "alerts.webhooks": [{"name": "chat", "url": "http://127.0.0.1:9/"}],
+    "alerts.mail": [{"name": "ops", "host": "127.0.0.1", "port": 9, "from": "a@b.example", "to": ["c@d.example"]}],
+    "alerts.group_interval": "2m",
+    "alerts.repeat_interval": "1h",
+    "alerts.history": 500,
+    "alerts.url": "https://yard.example",
 }
 OF_TENANT: dict[str, Any] = {
     "max_gpus": 4,
@@ -179,7 +191,6 @@ OF_AGENT: dict[str, Any] = {
 REFUSED: dict[str, Any] = {
     "scheduler.role": "standby",
     "replication.enabled": True,
-    "alerts": {"email": "a"},
     "executor.execution_method": "docker",
 }
 """Whatever else these can be is refused: the feature is not there yet."""
@@ -199,7 +210,7 @@ SAID_OTHERWISE = {
     "agent.join_token",
 }
 """Other names of keys that are set, too, when all are set at once."""
-OFF = {"gpu.enabled", "monitor.enabled", "monitor.http_api", "prediction.enabled"}
+OFF = {"alerts.enabled", "gpu.enabled", "monitor.enabled", "monitor.http_api", "prediction.enabled"}
 """These switch off what others set."""
 EXCLUDED = {"auth.local_admin"}
 """Cannot be set beside `executor.shared_user` of the agent, whose tasks would be admins."""

@@ -224,7 +224,7 @@ def submitted(address: str, body: dict[str, Any]) -> TaskResponse:
 
 
 def test_the_legacy_page_reads_metrics_and_history(tmp_path: Path) -> None:
-    settings = ServerSettings(monitor=MonitorSection(interval=Duration(0.05)))
+    settings = ServerSettings(monitor=MonitorSection(interval=Duration(1)))
     with RestCluster(tmp_path, gpus=2, settings=settings) as cluster:
         cluster.ask("POST", "/api/tasks", request_of(0))
         metrics = decoded(cluster.get("/api/monitor/metrics"), SystemMetrics)

@@ -23,10 +23,12 @@ def train(state):
     with open(sys.argv[2], "a") as done:
         done.write(f"{state['step']}\\n")
     state["step"] += 1
-    time.sleep(0.02)
+    time.sleep(0.01)
+    while os.environ["GPUYARD_RESTART_COUNT"] == "0" and state["step"] > 40 and not stopping:
+        time.sleep(0.01)
 """
-"""One step: it notes which step was done."""
-STEPS = 150
+"""One step: it notes which step was done. The first attempt does not end before it is stopped."""
+STEPS = 110
 RETENTION_SECONDS = 1
 
 IGNORES_SIGTERM = """
@@ -110,8 +112,7 @@ def _is_removed_after_its_retention(cluster: Cluster, node: str) -> None:
     until(lambda: time.time() - kept.parent.stat().st_mtime > 2 * RETENTION_SECONDS, what="the end of the retention")
     cluster.stop_agent(node)  # an agent looks for old folders when it starts
     cluster.start_agent(node, 1)
-    until(lambda: not list(folders.rglob("state.json")), what="the folder is removed")
-    assert not list(folders.glob("*/*/*"))
+    until(lambda: not list(folders.glob("*/*/*")), what="the folder is removed")
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -64,7 +64,7 @@ class TwoTenants:
 
     def asks(self, token: str, route: Route, task: int, query: str = "", method: str = "") -> Reply:
         """Ask for a route with the names of alice's things in its path."""
-        names = {"username": "alice", "task": str(task), "attempt": "1"}
+        names = {"username": "alice", "task": str(task), "attempt": "1", "node": "n1", "index": "0"}
         if "/nodes/" in route.path:
             names["id"] = "n1"
         elif "/tenants/" in route.path:

@@ -38,6 +38,8 @@ COMMANDS = {
     "nodes": "nodes:app",
     "quota": "quota:quota",
     "predictions": "predictions:predictions",
+    "alerts": "alerts:app",
+    "usage": "usage:usage",
     "tenants": "tenants:app",
     "users": "users:app",
     "tokens": "tokens:app",

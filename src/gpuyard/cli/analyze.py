@@ -12,7 +12,7 @@ from gpuyard.cli.input.options import ServerOption, TokenOption, client, finite,
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.learn.analysis import SubmitRequest, TaskGraph, Trial
+    from gpuyard.learn.analysis import SubmitRequest, TaskGraph
     from gpuyard.live.sdk import Client
 
 
@@ -39,7 +39,7 @@ def analyze(
     from msgspec.structs import replace
 
     from gpuyard.cli.output.printing import print_json
-    from gpuyard.learn.analysis import NOT_TRIED, try_division
+    from gpuyard.learn.analysis import NOT_TRIED, Trial, try_division
     from gpuyard.learn.analysis import analyze as read
 
     tries = trial or trial_args is not None or bool(trial_env)
@@ -60,14 +60,14 @@ def analyze(
             raise WrongInput(f"Cannot write {out}: {error.strerror}.") from None
     if not as_json:
         _show(graph, evidence=evidence)
-    tried = None
+    tried = Trial(outcome="not divided", says=f"Nothing was divided, so nothing was tried: {graph.undivided}.")
     if submit and graph.is_divided and graph.whole is not None:
         small = read(source, small_arguments, python=interpreter) if tries else graph
         tried = try_division(graph, small, variables, trial_seconds) if tries else NOT_TRIED
         if tried.outcome != "equal":
             graph = replace(graph, requests=(graph.whole,))
     if submit and not as_json:
-        _show_requests(graph.requests, tried)
+        _show_requests(graph.requests, tried.says if tries or tried.outcome != "not divided" else "")
     ids: list[str] | None = None
     confirmed = yes or as_json or not sys.stdin.isatty()
     if submit and not dry_run and graph.requests and (confirmed or typer.confirm("Submit?")):
@@ -75,8 +75,7 @@ def analyze(
         if not as_json:
             typer.echo("\n".join(ids))
     if as_json:
-        more = {"trial": to_builtins(tried)} if tried is not None else {}
-        print_json(to_builtins(graph) | more | ({"submitted": ids} if ids is not None else {}))
+        print_json(to_builtins(graph) | ({"trial": to_builtins(tried), "submitted": ids} if submit else {}))
 
 
 def _words(text: str) -> list[str]:
@@ -106,7 +105,7 @@ def _seconds(takes: list[str]) -> dict[str, float]:
 
 
 def _show(graph: "TaskGraph", *, evidence: bool) -> None:
-    from gpuyard.cli.output.printing import print_table
+    from gpuyard.cli.output.printing import counted, print_table
 
     if graph.tasks:
         rounds = {task.id: f"{task.rounds or ''}{', independent' if task.independent else ''}" for task in graph.tasks}
@@ -125,19 +124,26 @@ def _show(graph: "TaskGraph", *, evidence: bool) -> None:
             typer.echo(f"  {seen.file}:{seen.line}  {seen.seen}  ({seen.says})")
         for need in task.needs:
             typer.echo(f"  needs {need.task}: {need.why}")
+        if task.dependent is not None:
+            typer.echo(f"  rounds are not independent: {task.dependent}")
     unit = " s" if graph.in_seconds else ""
     typer.echo(
-        f"{chr(10) if graph.tasks else ''}{graph.source}: {len(graph.tasks)} tasks in "
-        f"{len(graph.levels)} levels; critical path {graph.critical_length:g}{unit} of {graph.total_length:g}{unit}; "
+        f"{chr(10) if graph.tasks else ''}{graph.source}: {counted(len(graph.tasks), 'task')} in "
+        f"{counted(len(graph.levels), 'level')}; critical path {graph.critical_length:g}{unit} of {graph.total_length:g}{unit}; "
         f"at most {graph.width} at once; speed-up at most {graph.speedup:.2f}."
     )
     if graph.critical_path:
         typer.echo(f"Critical path: {' → '.join(graph.critical_path)}.")
+    for task in graph.tasks:
+        if task.rounds is not None and task.dependent is not None:
+            typer.echo(f"Rounds of {task.id} are not independent: {task.dependent}.")
     for note in graph.notes:
         typer.echo(note)
+    if graph.tasks and graph.undivided is not None:
+        typer.echo(f"Kept as one process: {graph.undivided}.")
 
 
-def _show_requests(requests: "tuple[SubmitRequest, ...]", trial: "Trial | None") -> None:
+def _show_requests(requests: "tuple[SubmitRequest, ...]", trial: str) -> None:
     import shlex
 
     from gpuyard.cli.output.printing import print_table
@@ -146,8 +152,8 @@ def _show_requests(requests: "tuple[SubmitRequest, ...]", trial: "Trial | None")
         typer.echo("\nThe script has no tasks to submit.")
         return
     is_one = len(requests) == 1 and requests[0].array is None
-    if trial is not None:
-        typer.echo(f"\n{trial.says}")
+    if trial:
+        typer.echo(f"\n{trial}")
     typer.echo("\nTo be submitted, as one process:" if is_one else "\nTo be submitted:")
     rows = [(r.name, r.array or 1, r.gpus, list(r.after), shlex.join(r.command)) for r in requests]
     print_table(("TASK", "TASKS", "GPUS", "AFTER", "COMMAND"), rows, right=("TASKS", "GPUS"))

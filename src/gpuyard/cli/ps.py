@@ -104,9 +104,19 @@ def _row(task: "Task") -> tuple[object, ...]:
         asked_gpus(task),
         nodes[0] if len(nodes) == 1 else f"{nodes[0]} +{len(nodes) - 1}" if nodes else None,
         format_seconds(seconds_since(task.created_at)),
-        format_seconds(seconds_since(task.started_at, task.finished_at), fine=True),
+        format_seconds(_ran(task), fine=True),
         task.reason,
     )
+
+
+def _ran(task: "Task") -> float | None:
+    """Return how long a task has run. The scheduler says so unless it runs now; archives of old versions may not."""
+    from gpuyard.cli.output.printing import seconds_since
+    from gpuyard.core.domain.values import TaskStatus
+
+    if task.run_seconds is not None:
+        return task.run_seconds
+    return seconds_since(task.started_at, task.finished_at) if task.status is not TaskStatus.PENDING else None
 
 
 def _command(command: str | list[str] | None, longest: int = 30) -> str:

@@ -37,6 +37,15 @@ TITLES = {
     "preemption_loss_gpu_hours": ("PREEMPTION LOSS", "{:,.0f}"),
 }
 """Optional figures, with their formats."""
+LEGEND = (
+    "Times in seconds; QUEUE is time without GPUs, SLOWDOWN the mean of time from submission to end over time with GPUs, "
+    "WORST the largest one, FAIRNESS 1 if all users wait equally long"
+)
+FURTHER_LEGEND = {
+    "p95_ftf": ", FTF time to end over the time with an even share of the GPUs",
+    "preemption_loss_gpu_hours": ", PREEMPTION LOSS the GPU-hours of repeated work, stops and restarts",
+}
+"""What is added to the legend if the table has this figure."""
 
 
 class WrongUse(WrongInput):
@@ -83,7 +92,7 @@ def simulate(
     remove_nodes: Annotated[str | None, typer.Option("--remove-nodes", metavar="NAME,…", help="With --journal: recorded nodes that never join.")] = None,
     tenants: Annotated[list[str] | None, typer.Option("--tenant", metavar="NAME:LIMIT=VALUE…", help="With --journal: other limits of a tenant: max_gpus, guaranteed_gpus, max_open_tasks, weight, gpu_hours, period_seconds; none removes one. Repeatable.")] = None,
     mix: Annotated[str | None, typer.Option("--mix", metavar="TASKS=FACTOR,…", help="With --journal: factors for the number of tasks; TASKS is all, tenant:NAME, user:NAME or class:NAME.")] = None,
-    jobs_csv: Annotated[Path | None, typer.Option("--jobs-csv", metavar="FILE", help="Write one row for each job and policy as CSV: times, GPUs, user, preemptions; compressed if the name ends in .gz.")] = None,
+    jobs_csv: Annotated[Path | None, typer.Option("--jobs-csv", metavar="FILE", help="Write one row for each job and policy as CSV: times (with --journal Unix time), GPUs, user, preemptions; compressed if the name ends in .gz.")] = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Compare scheduling policies on recorded or generated jobs, with the engine of the live cluster."""
@@ -157,6 +166,8 @@ def simulate(
         print("--oracle has no effect: none of these policies uses run times.", file=sys.stderr)
     if repeat > 1:
         _print_means(found, as_json, jobs.assumptions)
+        if not as_json:
+            _print_recorded_policy(jobs, found)
         return
     sure = intervals(found, seed)
     if report is not None:
@@ -173,6 +184,7 @@ def simulate(
     else:
         _print_table(found)
         print_intervals(sure)
+        _print_recorded_policy(jobs, found)
         _print_assumptions(jobs.assumptions)
 
 
@@ -312,10 +324,20 @@ def _print_table(runs: "list[PolicyRun]") -> None:
         for run in runs
     ]
     print_table(titles, [(*row, *more) for row, more in zip(rows, cells, strict=True)], right=titles[1:])
-    print(
-        "Seconds; QUEUE is time without GPUs, SLOWDOWN time from submission to end over time with GPUs, "
-        "FAIRNESS 1 if all users wait equally long, FTF time to end over the time with an even share of the GPUs."
-    )  # fmt: skip
+    print(f"{LEGEND}{''.join(text for name, text in FURTHER_LEGEND.items() if name in further)}.")
+
+
+def _print_recorded_policy(jobs: "JobSet", runs: "list[PolicyRun]") -> None:
+    """Say which policy `same` is, if it was simulated; the journal may have changed it over time."""
+    from gpuyard.simulator.policy_variants import base_name
+    from gpuyard.simulator.workloads.journal import SAME
+
+    if SAME in jobs.known_policies and any(base_name(run.name) == SAME for run in runs):
+        recorded = jobs.known_policies[SAME].settings
+        print(
+            f"same: the policy and settings of the journal; at its end policy {recorded.policy}, backfill "
+            f"{recorded.backfill}, preemption {'on' if recorded.preemption else 'off'}."
+        )
 
 
 def _check_report(path: Path) -> None:

@@ -84,6 +84,27 @@ def test_a_dry_run_shows_what_would_be_submitted_and_contacts_no_scheduler(
     assert "a         1     1  –      python3 a.py" in out
 
 
+def test_a_sweep_of_trainings_is_kept_as_one_process_and_the_output_says_so(
+    analyze: Analyze, source: Path, capsys: Said
+) -> None:
+    source.write_text(SOURCE.partition("a = ")[0] + "for i in range(3):\n    train(load())\n")
+    assert analyze(source) == 0
+    out = capsys.readouterr().out
+    assert "a.py: 1 task in 1 level; critical path 1 of 1;" in out
+    assert "Rounds of train are not independent: contains training.\nKept as one process: contains training.\n" in out
+    assert analyze(source, "--evidence") == 0
+    assert "  rounds are not independent: contains training\n" in capsys.readouterr().out
+    nothing = "Nothing was divided, so nothing was tried: contains training."
+    assert analyze(source, "--submit", "--dry-run", "--trial") == 0
+    assert nothing in capsys.readouterr().out
+    assert analyze(source, "--submit", "--dry-run", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["trial"], said["submitted"]) == ({"outcome": "not divided", "says": nothing}, None)
+    assert (said["undivided"], said["tasks"][0]["dependent"]) == ("contains training", "contains training")
+    assert analyze(source, "--json") == 0
+    assert not {"trial", "submitted"} & json.loads(capsys.readouterr().out).keys()
+
+
 DIVISIBLE = (
     "import sys\nfrom pathlib import Path\nn = sys.argv[1]\ndef a(): Path('a').write_text(n)\n"
     "def b(): Path('b').write_text(n)\na()\nb()\n"

@@ -1,6 +1,8 @@
 """`gpuyard simulate`, from its options to its page."""
 
+import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,59 @@ def test_the_default_output_is_a_table(
     head, row, *_ = capsys.readouterr().out.splitlines()
     assert head.split()[:2] == ["POLICY", "JOBS"]
     assert row.split()[:3] == ["fifo", "3", "109"]
+
+
+def test_the_legend_explains_the_columns_that_the_table_has(
+    trace: Path, cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--trace", trace, "--cluster", "1x8", "--policy", "srtf", "--oracle", "--preemptible", "1")
+    assert simulated(monkeypatch, *words) == 0
+    head, _, legend, *_ = capsys.readouterr().out.splitlines()
+    assert "WORST FTF" in head
+    assert "PREEMPTION LOSS" in head
+    assert legend.startswith("Times in seconds; ")
+    assert "WORST the largest one" in legend
+    assert "FTF time to end over the time with an even share" in legend
+    assert legend.endswith(", PREEMPTION LOSS the GPU-hours of repeated work, stops and restarts.")
+    assert simulated(monkeypatch, "--journal", cluster, "--policy", "fifo") == 0
+    head, *_, legend = capsys.readouterr().out.splitlines()
+    assert "FTF" not in head + legend
+    assert "PREEMPTION LOSS" not in head + legend
+    assert legend.endswith("FAIRNESS 1 if all users wait equally long.")
+
+
+@pytest.mark.parametrize("more", [(), ("--repeat", "2")])
+def test_the_recorded_policy_is_named_below_the_table(
+    more: tuple[str, ...], cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(monkeypatch, "--journal", cluster, "--policy", "same,priority", *more) == 0
+    *_, said = capsys.readouterr().out.splitlines()
+    assert said == "same: the policy and settings of the journal; at its end policy fifo, backfill none, preemption on."
+    assert simulated(monkeypatch, "--journal", cluster, "--policy", "priority", *more) == 0
+    assert "same:" not in capsys.readouterr().out
+
+
+def test_the_jobs_of_a_journal_are_written_with_its_unix_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = 1_790_000_000.0
+    story = ClusterStory(policy="fifo", backfill="none")
+    story.is_split(online=0.0)
+    story.has_nodes(1, gpus_each=8)
+    story.submits(task("six", gpus=6, runs_for=100))
+    story.passes(30)
+    story.submits(task("eight", gpus=8, runs_for=10))
+    story.runs_out()
+    journal = SqliteJournal.open(tmp_path / "journal")
+    journal.append([JournalEntry(began + at, event) for at, event in story.events])
+    journal.close()
+    path = tmp_path / "jobs.csv"
+    assert simulated(monkeypatch, "--journal", tmp_path, "--policy", "same", "--jobs-csv", path) == 0
+    capsys.readouterr()
+    with path.open() as file:
+        rows = [(it["policy"], float(it["submit_s"]), float(it["end_s"])) for it in csv.DictReader(file)]
+    expected = [("same", began, began + 100), ("same", began + 30, began + 110)]
+    assert [row for row in rows if row[0] == "same"] == expected
 
 
 def test_jobs_with_speeds_are_simulated_on_several_gpu_models(
@@ -290,6 +345,7 @@ def test_means_are_shown_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     head, row, *_, note, _ = capsys.readouterr().out.splitlines()
     assert head.split()[:5] == ["POLICY", "AVG", "JCT", "−", "fifo"]
     assert row.split()[2] == "±"
+    assert re.search(r" \d+\.\d% ± \d+\.\d%  ", row)  # USED
     assert "means over 2 workloads" in note
 
 

@@ -108,12 +108,14 @@ def test_invalid_input_is_reported_in_one_sentence(
     assert len(said.splitlines()) == 1
 
 
-def test_rows_of_an_unknown_gpu_are_answered_with_the_nearest_names(
+def test_rows_of_an_unknown_gpu_are_answered_with_the_few_that_are_known(
     gpuyard: Gpuyard, slow: Path, tmp_path: Path, capsys: Said
 ) -> None:
     specs = write_specs(tmp_path / "others.csv", [MIDDLE, FAST])
     assert gpuyard("train", "evaluate", "--train", slow, "--hold-out", "random", "--specs", specs) == 2
-    assert "Unknown GPU 'slow-1'; similar names:" in capsys.readouterr().err
+    assert (
+        f"Unknown GPU 'slow-1'; known names: {MIDDLE.gpu}, {FAST.gpu}. Describe other GPUs" in capsys.readouterr().err
+    )
 
 
 @pytest.fixture
@@ -136,9 +138,10 @@ def test_a_task_is_predicted_on_each_gpu_with_the_shipped_model(gpuyard: Gpuyard
 def test_a_task_that_does_not_fit_is_marked(gpuyard: Gpuyard, task: Path, capsys: Said) -> None:
     assert gpuyard("predict", "--task", task, "--gpu", "RTX3070,H200", "--batch", 512, "--precision", "fp32") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["GPU", "STEP", "RANGE", "MEMORY", "FITS", "BUSY", "FROM"]
-    assert " no " in lines[1]
-    assert " yes " in lines[2]
+    assert lines[0] == "resnet50: training, batch 512, size 224, fp32."
+    assert lines[1].split() == ["GPU", "STEP", "RANGE", "MEMORY", "RANGE", "FITS", "BUSY", "FROM"]
+    assert " no " in lines[2]
+    assert " yes " in lines[3]
 
 
 @pytest.mark.parametrize(

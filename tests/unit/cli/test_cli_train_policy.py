@@ -22,10 +22,11 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
 
 DQN = ("--episodes", 6, "--training-steps", 20)
 EVOLUTION = ("--method", "evolution", "--generations", 1, "--population", 4, "--generation-workloads", 1)
+REGRESSION = ("--method", "regression", "--episodes", 6)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [DQN, EVOLUTION], ids=["dqn", "evolution"])
+@pytest.mark.parametrize("method", [DQN, EVOLUTION, REGRESSION], ids=["dqn", "evolution", "regression"])
 def test_a_model_is_trained_written_and_used(
     method: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,6 +62,14 @@ def test_the_shipped_model_is_small_and_is_the_default(
     assert code == 0, out.err
 
 
+@pytest.mark.slow  # imports torch
+def test_the_command_knows_the_options_of_each_method() -> None:
+    from gpuyard.cli.train.policy import METHODS
+    from gpuyard.learn.training.train import OPTIONS
+
+    assert METHODS == OPTIONS
+
+
 def test_a_scheduler_with_an_invalid_model_does_not_start_and_says_why(tmp_path: Path) -> None:
     model, settings = tmp_path / "broken.npz", tmp_path / "scheduler.yaml"
     model.write_text("nothing")
@@ -80,9 +89,10 @@ def test_a_scheduler_with_an_invalid_model_does_not_start_and_says_why(tmp_path:
     [
         (("train", "policy", "--out", "nowhere/m.npz"), "Folder nowhere does not exist."),
         (("train", "policy", "--out", "m.npz", "--trace", "missing.csv"), "File missing.csv does not exist."),
-        (("train", "policy", "--out", "m.npz", "--method", "magic"), "--method: magic is not known; choose dqn or evolution."),
+        (("train", "policy", "--out", "m.npz", "--method", "magic"), "--method: magic is not known; choose dqn, evolution or regression."),
         (("train", "policy", "--out", "m.npz", "--generations", "3"), "--generations is an option of --method evolution."),
         (("train", "policy", "--out", "m.npz", "--method", "evolution", "--training-steps", "30"), "--training-steps is an option of --method dqn."),
+        (("train", "policy", "--out", "m.npz", "--method", "evolution", "--episodes", "30"), "--episodes is an option of --method dqn and regression."),
         (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "dqn", "--policy-model", "no.npz"), "Cannot read no.npz"),
         (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "fifo", "--policy-model", "no.npz"), "dqn is not among the policies"),
     ],

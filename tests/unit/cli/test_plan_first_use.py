@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +20,34 @@ from gpuyard.plan.planner import code_mode
 code_mode.plain = True
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from tests.unit.plan.planner.small_problems import drawn
+from dataclasses import replace
 import sys
-plan = strategy(sys.argv[1])(drawn("switch_heavy", 40, 3), SearchBudget(7, 60))
+asked = replace(drawn(sys.argv[2], 20, 3), preload=sys.argv[2] == "agentic")
+plan = strategy(sys.argv[1])(asked, SearchBudget(7, 20))
 assert "numba" not in sys.modules
 print(plan.gpu.tolist(), plan.start.tolist())
 """
 
 
-@pytest.mark.parametrize("name", ["batch", "dynamic", "heft_affinity", "search"])
-def test_plain_python_makes_the_same_plan_as_compiled_code(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("batch", "switch_heavy"),
+        ("dynamic", "agentic"),
+        ("heft_affinity", "switch_heavy"),
+        ("search", "agentic"),
+    ],
+)
+def test_plain_python_makes_the_same_plan_as_compiled_code(name: str, family: str) -> None:
+    """GPUs preload in one of the problems."""
     said = subprocess.run(
-        [sys.executable, "-c", PLAN, name],
+        [sys.executable, "-c", PLAN, name, family],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    plan = strategy(name)(drawn("switch_heavy", 40, 3), SearchBudget(7, 60))
+    plan = strategy(name)(replace(drawn(family, 20, 3), preload=family == "agentic"), SearchBudget(7, 20))
     assert said == f"{plan.gpu.tolist()} {plan.start.tolist()}\n"
 
 

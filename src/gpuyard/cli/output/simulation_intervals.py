@@ -11,8 +11,11 @@ TITLES = {"avg_jct_s": "AVG JCT", "avg_queue_s": "AVG QUEUE", "p999_queue_s": "P
 
 def as_figures(it: IntervalsOfRun) -> dict[str, Any]:
     """Return the intervals as a JSON object, each as a pair, rounded to three decimals."""
-    found = {"days": it.days, "block_days": it.block_days, **_rounded(it.figures)}
-    return found if it.difference is None else {**found, "difference": _rounded(it.difference)}
+    found: dict[str, Any] = {"days": it.days, "block_days": it.block_days, **_rounded(it.figures)}
+    for name, intervals in (("difference", it.difference), ("ratio", it.ratio)):
+        if intervals is not None:
+            found[name] = _rounded(intervals)
+    return found
 
 
 def print_intervals(found: Mapping[str, IntervalsOfRun]) -> None:

@@ -36,12 +36,12 @@ def print_means(found: RepeatedFigures) -> None:
         figures = {name: mean_of([run[name] for run in runs]) for name in runs[0]}
         rows.append((
             policy, _spoken(figures["avg_jct_s"]), apart, *(_spoken(figures[name]) for name in ("p99_jct_s", "avg_queue_s", "p999_queue_s", "preemptions")),
-            _spoken(figures["utilization"], 3), _spoken(figures["user_fairness"], 3),
+            _percent(figures["utilization"]), _spoken(figures["user_fairness"], 3),
         ))  # fmt: skip
     print_table(names, rows, right=names[1:])
     count = len(found[base])
     print(
-        f"Seconds; means over {count} workloads, ± half of the 95 % confidence interval; differences are "
+        f"Times in seconds; means over {count} workloads, ± half of the 95 % confidence interval; differences are "
         "paired by workload."
     )  # fmt: skip
 
@@ -56,3 +56,7 @@ def _halves(means: Mapping[str, Mean]) -> dict[str, float]:
 
 def _spoken(it: Mean, places: int = 0) -> str:
     return f"{it.mean:,.{places}f} ± {it.ci95:,.{places}f}"
+
+
+def _percent(it: Mean) -> str:
+    return f"{it.mean:.1%} ± {it.ci95:.1%}"

@@ -5,7 +5,9 @@ from typing import Any
 
 import typer
 
-HIDDEN = frozenset({"password", "join_token"})
+HIDDEN = frozenset({"password", "join_token", "token"})
+HIDDEN_IN_PART = frozenset({"url", "endpoint"})
+"""Addresses: many services take a secret in the path or the query."""
 
 
 def show(settings: Any, config: Path | None, *, as_json: bool) -> None:
@@ -24,7 +26,18 @@ def _plain(value: object) -> object:
     return float(value) if isinstance(value, float) else str(value)
 
 
+def _shown(key: str, value: Any) -> Any:
+    if key in HIDDEN and value:
+        return "…"
+    if key in HIDDEN_IN_PART and isinstance(value, str) and "://" in value:
+        from urllib.parse import urlsplit
+
+        parts = urlsplit(value)
+        return f"{parts.scheme}://{parts.netloc}" + ("/…" if parts.path.strip("/") or parts.query else "")
+    return _without_secrets(value)
+
+
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: "…" if key in HIDDEN and below else _without_secrets(below) for key, below in value.items()}
+        return {key: _shown(key, below) for key, below in value.items()}
     return [_without_secrets(item) for item in value] if isinstance(value, list) else value

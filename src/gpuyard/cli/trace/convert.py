@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class Kind(StrEnum):
+class TraceName(StrEnum):
     """Native formats; `gpuyard.simulator.workloads.converters` has one file for each."""
 
     HELIOS = "helios"
@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 def convert(
-    kind: Annotated[Kind, typer.Argument(metavar="helios|philly|pai|acme", help="Format of the native trace.")],
+    kind: Annotated[TraceName, typer.Argument(metavar="helios|philly|pai|acme", help="Format of the native trace.")],
     source: Annotated[Path, typer.Argument(metavar="IN", help="cluster_log.csv of Helios; cluster_job_log or philly.csv of Philly; for pai the folder with pai_task_table.csv and pai_job_table.csv, or a table of its simulator; trace_seren.csv or trace_kalos.csv of Acme.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="CSV file of jobs to write, compressed if the name ends in .gz.")],
     begin: Annotated[str | None, typer.Option("--from", metavar="DATE", help="Keep jobs submitted from this date on, which is second 0 (default: the first job is); for pai a time since its beginning, such as 14d.")] = None,

@@ -19,8 +19,9 @@ MOST_EPISODES, MOST_MEMBERS = 1_000_000, 16
 METHODS = {
     "dqn": ("episodes", "training_steps"),
     "evolution": ("generations", "population", "generation_workloads"),
+    "regression": ("episodes",),
 }
-"""The methods, and the options that only one of them has."""
+"""The methods, and the options that not all of them have; a test compares them with gpuyard.learn.training."""
 
 
 def policy(
@@ -28,9 +29,9 @@ def policy(
     trace: Annotated[list[Path] | None, typer.Option("--trace", metavar="FILE", help="Recorded jobs to train on in addition to generated ones, in the formats of gpuyard simulate; "
                                                                                      "repeat for several. Only the first half of their time is used.")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=1_000, help="Seed of all random numbers: the same seed gives the same model.")] = 0,
-    method: Annotated[str, typer.Option("--method", metavar="METHOD", help="dqn (deep Q-learning) or evolution (direct search with CMA-ES).")] = "dqn",
+    method: Annotated[str, typer.Option("--method", metavar="METHOD", help="dqn (deep Q-learning), evolution (direct search with CMA-ES) or regression (least squares on paired runs).")] = "dqn",
     members: Annotated[int | None, typer.Option("--members", metavar="N", min=1, max=MOST_MEMBERS, help="Number of networks that are trained separately and averaged (3).")] = None,
-    episodes: Annotated[int | None, typer.Option("--episodes", metavar="N", min=4, max=MOST_EPISODES, help="dqn: number of simulated workloads to train on (1200).")] = None,
+    episodes: Annotated[int | None, typer.Option("--episodes", metavar="N", min=4, max=MOST_EPISODES, help="dqn and regression: number of simulated workloads to train on (1200).")] = None,
     training_steps: Annotated[int | None, typer.Option("--training-steps", metavar="N", min=10, max=10_000_000, help="dqn: number of training steps of each network (6000).")] = None,
     generations: Annotated[int | None, typer.Option("--generations", metavar="N", min=1, max=100_000, help="evolution: number of generations of each search (20).")] = None,
     population: Annotated[int | None, typer.Option("--population", metavar="N", min=4, max=1_000, help="evolution: number of policies in a generation (12).")] = None,
@@ -80,11 +81,11 @@ def policy(
 
 def _check_method(method: str, chosen: dict[str, int]) -> None:
     if method not in METHODS:
-        raise WrongInput(f"--method: {method} is not known; choose dqn or evolution.")
-    for other, names in METHODS.items():
-        for name in names:
-            if other != method and name in chosen:
-                raise WrongInput(f"--{name.replace('_', '-')} is an option of --method {other}.")
+        raise WrongInput(f"--method: {method} is not known; choose dqn, evolution or regression.")
+    for name in chosen:
+        owners = [other for other, names in METHODS.items() if name in names]
+        if owners and method not in owners:
+            raise WrongInput(f"--{name.replace('_', '-')} is an option of --method {' and '.join(owners)}.")
 
 
 def _traces(files: list[Path]) -> "dict[str, list[Job]]":

@@ -1,4 +1,4 @@
-"""Measures the GPU use of attempts: peak memory, mean utilization, and whether GPU memory ran out.
+"""Measures the GPU use of attempts: peak memory, mean utilization and power, idle time, and whether GPU memory ran out.
 
 Memory is what the driver reports for the attempt's own processes at each reading of the GPUs; memory that is allocated
 and freed between two readings is missed. Frameworks keep what they once allocated, so this is rare. A virtual GPU has
@@ -16,6 +16,8 @@ from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.agent.telemetry import GpuReading, Occupant
 
 SAID = "VIRTUAL_GPU_MEMORY_MIB"
+IDLE_PERCENT = 5.0
+"""A GPU whose utilization is below this does not work for its holder."""
 LAST_BYTES = 32 * 1024
 """Bytes searched at the end of the output, where a traceback or a launcher's summary is."""
 OUT_OF_MEMORY = re.compile(
@@ -32,6 +34,11 @@ class UsageSamples:
     peak_mib: int | None = None
     busy_sum: float = 0.0
     busy_count: int = 0
+    idle_count: int = 0
+    read_count: int = 0
+    """Readings of utilization, leases included: those of a lease are of whatever runs on its GPUs."""
+    watts_sum: float = 0.0
+    watts_count: int = 0
 
 
 class Actuals:
@@ -59,11 +66,25 @@ class Actuals:
                 if key in here:
                     seen = self._seen.setdefault(key, UsageSamples())
                     seen.peak_mib = max(seen.peak_mib or 0, mib)
+            whole = [holder.key for holder in holders if gpu.use.index in holder.gpus and holder.whole]
+            self._read(gpu, whole)
             if gpu.use.utilization_percent is not None:
                 for key in (key for key, holder in here.items() if holder.whole):
                     seen = self._seen.setdefault(key, UsageSamples())
                     seen.busy_sum += gpu.use.utilization_percent
                     seen.busy_count += 1
+
+    def _read(self, gpu: GpuReading, holders: Iterable[AttemptKey]) -> None:
+        """Note idleness and power for attempts that hold the whole GPU."""
+        busy, watts = gpu.use.utilization_percent, gpu.use.power_watts
+        for key in holders:
+            seen = self._seen.setdefault(key, UsageSamples())
+            if busy is not None:
+                seen.read_count += 1
+                seen.idle_count += busy < IDLE_PERCENT
+            if watts is not None:
+                seen.watts_sum += watts
+                seen.watts_count += 1
 
     def of(self, key: AttemptKey) -> Actual | None:
         """Return the measured use of an attempt; None if nothing was measured."""
@@ -71,7 +92,9 @@ class Actuals:
         if seen is None:
             return None
         busy = round(seen.busy_sum / seen.busy_count, 1) if seen.busy_count else None
-        return Actual(seen.peak_mib, busy)
+        idle = round(seen.idle_count / seen.read_count, 4) if seen.read_count else None
+        watts = round(seen.watts_sum / seen.watts_count, 1) if seen.watts_count else None
+        return Actual(seen.peak_mib, busy, idle, watts)
 
     def forget(self, key: AttemptKey) -> None:
         """Forget an attempt whose end is reported and acknowledged."""

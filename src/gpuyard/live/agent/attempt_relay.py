@@ -177,6 +177,8 @@ class AttemptRelay:
             message=event.message,
             gpu_memory_peak_mib=actual.gpu_memory_peak_mib,
             gpu_utilization=actual.gpu_utilization,
+            gpu_idle_fraction=actual.gpu_idle_fraction,
+            gpu_power_watts=actual.gpu_power_watts,
         )
 
     def _set_phase(self, key: messages.AttemptKey, phase: messages.ProcessPhase) -> None:

@@ -1,11 +1,12 @@
 """Turns a launch from the scheduler into one for the supervisor: system user, environment, output file."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
 from gpuyard.core.domain.values import MILLI
-from gpuyard.live.agent import outputs
+from gpuyard.live.agent import output_search, outputs
 from gpuyard.live.agent.actuals import Actuals, ran_out_of_memory
 from gpuyard.live.agent.checkpoints import CheckpointFolders
 from gpuyard.live.agent.identity import Account, Identities, Rendezvous, environment, own_account, rendezvous
@@ -16,6 +17,8 @@ from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AT_THE_END
 
 CAN_NOT_SUSPEND = "This node cannot yet move a process out of the memory of a real GPU, so the task continues to run."
+SEARCHES_AT_ONCE = 2
+"""Searches of outputs that run at the same time; others wait."""
 LEASE_STAYS = "A lease has no process that gpuyard could suspend."
 
 
@@ -36,6 +39,7 @@ class LaunchBuilder:
         compute_percent: float = 100.0,
         launch_seconds: float = messages.DEFAULT_LAUNCH_SECONDS,
     ) -> None:
+        self._searching = asyncio.Semaphore(SEARCHES_AT_ONCE)
         self.occupants: dict[messages.AttemptKey, Occupant] = {}
         """Which attempt holds which GPUs. Process ids are left out; the supervisor knows them."""
         self.actuals = Actuals()
@@ -204,6 +208,9 @@ class LaunchBuilder:
             )
             yield pb.LogChunk(request=asked.request, error=sentence)
             return
+        if asked.HasField("search"):
+            yield pb.LogChunk(request=asked.request, found=await self._found(path, asked))
+            return
         if asked.offset == AT_THE_END:
             offset = outputs.size_of(path)
         else:
@@ -219,3 +226,24 @@ class LaunchBuilder:
                 if not left or piece.offset + len(data) >= end:
                     return
         yield pb.LogChunk(request=asked.request)
+
+    async def _found(self, path: Path, asked: pb.SendLog) -> pb.LogMatches:
+        """Search an output in a thread; a few at a time, so that searches leave the node to its tasks."""
+        wanted = asked.search
+        async with self._searching:
+            found = await asyncio.to_thread(
+                output_search.search,
+                path,
+                wanted.text.encode("utf-8", "surrogateescape"),
+                offset=max(0, asked.offset),
+                limit=wanted.most or 1,
+                match_case=wanted.match_case,
+                context=wanted.context,
+            )
+        if found is None:
+            return pb.LogMatches()
+        matches = [
+            pb.LogMatch(offset=one.offset, line=one.line, text=one.text, before=one.before, after=one.after)
+            for one in found.matches
+        ]
+        return pb.LogMatches(matches=matches, next_offset=found.next_offset)

@@ -384,6 +384,8 @@ class AgentLink:
                 beat = pb.Heartbeat(at=self._clock.wall())
             self._say_how_the_supervisor_is(beat)
             self._relay.report_unknown_attempts(beat)
+            if connection.round_trip_seconds is not None:
+                beat.round_trip_seconds = connection.round_trip_seconds
             connection.heartbeat = beat
             connection.woken.set()
             self._state_file.save()
@@ -433,6 +435,7 @@ class AgentLink:
         """
         left = connection.sent.get(message.heard)
         if left is not None:
+            connection.round_trip_seconds = self._clock.boot() - left
             connection.heard_at = left
             connection.sent = {at: when for at, when in connection.sent.items() if when > left}
         if left is not None or message.patience_seconds > 0:

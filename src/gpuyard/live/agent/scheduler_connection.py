@@ -32,6 +32,8 @@ class SchedulerConnection:
     """Reports of ends by number, until the scheduler acknowledges them."""
     sent: dict[float, float] = field(default_factory=dict)
     """Heartbeats in flight: their timestamp, and when they were sent on the boot clock."""
+    round_trip_seconds: float | None = None
+    """Time between sending the last acknowledged heartbeat and its acknowledgment."""
 
     def report(self, key: messages.AttemptKey, at: float, **what: Any) -> None:
         """Queue a report about an attempt. `at` is when it happened, on the boot clock."""

@@ -40,6 +40,8 @@ from gpuyard.core.journal.records import JournalEntry, Position, Record
 
 T = TypeVar("T")
 TimeSource = Callable[[], float]
+Observer = Callable[[float], None]
+"""Is told how many seconds something took."""
 CommandOrFactory = Command | Callable[[State], Command]
 """A command, or a factory called when its turn comes: task numbers are assigned at that moment."""
 
@@ -58,6 +60,10 @@ QUICK_SECONDS = 0.0005
 """Appends run without a thread while their average duration is below this."""
 
 log = structlog.get_logger()
+
+
+def _ignore(seconds: float) -> None:
+    """Observe nothing."""
 
 
 class EngineCrashed(GpuyardError):
@@ -98,6 +104,8 @@ class _Batch(list[_Asked]):
     def __init__(self, asked: Iterable[_Asked] = ()) -> None:
         super().__init__(asked)
         self.entries: list[JournalEntry] = []
+        self.decided_at = 0.0
+        """When the engine had decided them, in its own time."""
         self.payloads: list[bytes] = []
 
 
@@ -114,6 +122,8 @@ class EngineLoop:
         rebuild: Callable[[], Engine],
         sweep_seconds: float = 5.0,
         stopwatch: TimeSource = time.perf_counter,
+        observe_decision: Observer = _ignore,
+        observe_commit: Observer = _ignore,
     ) -> None:
         self.engine = engine
         self.full = ""
@@ -121,12 +131,16 @@ class EngineLoop:
         self.committed = journal.head.seq
         self.hearing = False
         """True while the events of a large batch are being passed on in parts."""
+        self.decided_at = 0.0
+        """When the engine had decided the events that are being passed on."""
         self.committed_hash = journal.head.hash
         """Hash of the journal up to `committed`."""
         self._journal = journal
         self._hear = hear
         self.clock = clock
         self._stopwatch = stopwatch
+        self._observe_decision = observe_decision
+        self._observe_commit = observe_commit
         self._rebuild = rebuild
         self._sweep_seconds = sweep_seconds
         self._intake: deque[_Asked] = deque()
@@ -137,6 +151,8 @@ class EngineLoop:
         self._stopping = False
         self._append_seconds = 0.0
         """Moving average of the duration of appends."""
+        self._append_began: float | None = None
+        """Start of the append in progress, by the stopwatch."""
         self._writer = ThreadPoolExecutor(1, "journal")
         self._worker = ThreadPoolExecutor(1, "engine")
 
@@ -307,6 +323,7 @@ class EngineLoop:
         entries.clear()
         payloads.clear()
         asked: _Asked | None = None
+        began = self._stopwatch()
         try:
             for asked in batch:
                 order = asked.order
@@ -336,6 +353,9 @@ class EngineLoop:
                 payloads.append(encode(entry))
         except Exception as error:  # the engine may be partly changed: its state is unknown
             raise _BrokenBy(asked, error) from error
+        if entries:
+            batch.decided_at = self.clock()
+            self._observe_decision(self._stopwatch() - began)
         for asked in batch:
             if asked.question is not None:
                 try:
@@ -349,6 +369,7 @@ class EngineLoop:
             first = self.committed + 1
             await self._append(batch.payloads)
             self.committed = first + len(entries) - 1
+            self.decided_at = batch.decided_at
             self.hearing = len(entries) > HEARD_AT_ONCE
             for start in range(0, len(entries), HEARD_AT_ONCE):
                 if start:
@@ -364,7 +385,20 @@ class EngineLoop:
             else:
                 asked.future.set_result(asked.answer)
 
+    @property
+    def append_age(self) -> float:
+        """Return for how long the events that the engine has returned have not been durable yet; 0: all are."""
+        began = self._append_began
+        return 0.0 if began is None else self._stopwatch() - began
+
     async def _append(self, payloads: list[bytes]) -> None:
+        self._append_began = self._stopwatch()
+        try:
+            await self._append_until_written(payloads)
+        finally:
+            self._append_began = None
+
+    async def _append_until_written(self, payloads: list[bytes]) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -396,8 +430,10 @@ class EngineLoop:
     def _append_timed(self, payloads: list[bytes]) -> Position:
         began = self._stopwatch()
         head = self._journal.append_encoded(payloads)
+        took = self._stopwatch() - began
+        self._observe_commit(took)
         # An exponential moving average, so that a single slow append does not decide alone.
-        self._append_seconds += (self._stopwatch() - began - self._append_seconds) / 8
+        self._append_seconds += (took - self._append_seconds) / 8
         return head
 
 

@@ -1,7 +1,9 @@
 """The fixed values of a running scheduler: keys, intervals, folders. The server takes them from its settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from gpuyard.live.control_plane.alerts.options import AlertOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +47,8 @@ class SchedulerOptions:
     """How long the checkpoint folder of an ended task is kept."""
     clock_file: Path | None = None
     """Where the engine's time is saved for the next scheduler on this machine."""
+    alerts: AlertOptions = field(default_factory=AlertOptions)
+    history_seconds: float = 1.0
+    """Time between two samples of the history."""
+    trace_endpoint: str = ""
+    """Where traces of tasks are sent; empty: there are none."""

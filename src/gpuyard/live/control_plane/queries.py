@@ -8,19 +8,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from gpuyard.core.domain.errors import StorageFull
 from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.explain import Explanation, Revise, explain, why_all_wait, why_waits
+from gpuyard.core.engine.preview import Preview, preview
 from gpuyard.core.engine.state import State
 from gpuyard.live.control_plane.loop import HEAVY, EngineLoop
 from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
-from gpuyard.live.control_plane.stores.archive import Archive, Filters
+from gpuyard.live.control_plane.stores.archive import (
+    NEWEST_FIRST,
+    Archive,
+    Filters,
+    Order,
+    SortKey,
+    searched_text,
+)
+from gpuyard.live.control_plane.stores.archiver import encoded_story
 from gpuyard.live.control_plane.views import LOOKED_AT_ONCE, TaskView, Views
 from gpuyard.live.control_plane.worker_threads import WorkerPools
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
@@ -97,6 +107,10 @@ class TaskQueries:
         weight = HEAVY  # takes tenths of a second behind 200 tasks with estimates: run it in a thread
         return await self.look(lambda state, now: explain(state, task, now, self._revise(now)), weight)
 
+    async def preview(self, spec: TaskSpec) -> Preview | Refusal:
+        """Return what would happen to a task that is submitted now; nothing is changed or recorded."""
+        return await self.look(lambda state, now: preview(state, spec, now, self._revise(now)), HEAVY)
+
     def _revise(self, now: float) -> Revise | None:
         """Return a function that predicts the run time of a waiting task again, with the tasks that ended meanwhile."""
         runtime_estimator = self._runtime_estimator
@@ -120,8 +134,13 @@ class TaskQueries:
                 return _encode(view.answer(reason.sentence(), reason.code))
         return _encode(view.answer())
 
-    async def page(self, filters: Filters, before: TaskId | None, limit: int) -> TaskPage:
-        """Return tasks newest first, open and ended."""
+    async def page(
+        self, filters: Filters, before: TaskId | None, limit: int, order: Order = NEWEST_FIRST, offset: int = 0
+    ) -> TaskPage:
+        """Return tasks, open and ended: newest first, or in another order from a place in the list on."""
+        searches = filters.text is not None and before is None  # looks at every task: not in the event loop
+        if offset or order != NEWEST_FIRST or searches:
+            return await self._place(filters, order, offset, limit)
         wanted = _wanted(filters)
         here = await self._views.newest(wanted, before, limit + 1)
         reasons = await self._reasons(here)
@@ -139,6 +158,46 @@ class TaskQueries:
         both = list(islice(merge(mine, kept, key=lambda pair: -pair[0]), limit + 1))
         cursor = both[limit - 1][0] if len(both) > limit else None
         return TaskPage([msgspec.Raw(answer) for _, answer in both[:limit]], total, cursor)
+
+    async def _place(self, filters: Filters, order: Order, offset: int, limit: int) -> TaskPage:
+        """Return the tasks from a place in an ordered list on.
+
+        The open tasks are sorted here, the archive sorts its own. An ended task is at most as many places further in
+        the whole list as there are matching tasks in memory, so the archive is asked for that many places before.
+        """
+        wanted, key = _wanted(filters), _KEYS[order.by]
+        views, over = list(self._views.tasks.values()), set(self._views.over)
+
+        def look() -> tuple[list[TaskId], int]:
+            """Run in a thread: views may change meanwhile, but each is read once."""
+            here = [(key(view), view.id) for view in views if wanted(view)]
+            before = max(0, offset - len(here))  # places of the archive that are certainly before the page
+            known = [task for _, task in here if task in over]
+            kept, in_archive = self._archive.ordered(filters, order, before, offset + limit - before, known)
+            both = sorted([*here, *kept], key=_comparable, reverse=order.descending)
+            return [task for _, task in both[offset - before : offset - before + limit]], len(here) + in_archive
+
+        chosen, total = await self._worker_pools.archive.run(look)
+        answers = await self._answers(chosen)
+        cursor = chosen[-1] if order == NEWEST_FIRST and chosen and offset + len(chosen) < total else None
+        return TaskPage([msgspec.Raw(answers[task]) for task in chosen if task in answers], total, cursor)
+
+    async def _answers(self, tasks: Sequence[TaskId]) -> dict[TaskId, bytes]:
+        """Return the answers of tasks for a list, open or ended."""
+        here = [view for task in tasks if (view := self._views.tasks.get(task)) is not None]
+        reasons = await self._reasons(here)
+        answers = {view.id: self._row(view, *reasons.get(view.id, (None, None))) for view in here}
+        missing = [task for task in tasks if task not in answers]
+        if missing:
+            answers |= await self._worker_pools.archive.run(self._archive.answers, missing)
+        return answers
+
+    async def story(self, task: TaskId) -> bytes | None:
+        """Return the answer with all events of a task; None: only its result is known."""
+        view = self._views.tasks.get(task)
+        if view is not None:
+            return encoded_story(view, self._views.stories)
+        return await self._worker_pools.archive.run(self._archive.story, task)
 
     async def reason_of_new(self, view: TaskView) -> tuple[str | None, str | None]:
         """Return why a new task waits; not computed where many tasks wait, because the time grows with their number."""
@@ -209,6 +268,23 @@ def _wanted(filters: Filters) -> Callable[[TaskView], bool]:
             and (filters.project is None or spec.project == filters.project)
             and (filters.name is None or spec.name == filters.name)
             and (filters.since is None or view.submitted_at >= filters.since)
+            and (filters.text is None or filters.text in searched_text(view.id, spec.name, spec.user, spec.command))
         )
 
     return wanted
+
+
+_KEYS: dict[SortKey, Callable[[TaskView], Any]] = {
+    "created_at": lambda view: view.id,
+    "priority": lambda view: view.priority,
+    "started_at": lambda view: view.started_at,
+    "finished_at": lambda view: view.finished_at,
+    "name": lambda view: view.spec.name,
+    "status": lambda view: view.status.value,
+}
+"""The same values as in the columns by which the archive sorts."""
+
+
+def _comparable(pair: tuple[Any, TaskId]) -> tuple[bool, Any, TaskId]:
+    """Return a key that orders like SQLite: a missing value comes before every other one."""
+    return (pair[0] is not None, pair[0] if pair[0] is not None else 0, pair[1])

@@ -3,6 +3,8 @@
     submissions   accepts tasks                       queries      answers questions about tasks
     loop          the engine and the journal          agents       the nodes
     archiver      ended tasks to the archive          snapshots    snapshots and retention
+    alerts        rules about the cluster, receivers  usage        sums of GPU-hours and waits
+    live          the live stream                     history      samples of GPUs, nodes and the cluster
 
 The parts learn of events in one way only: `_hear` passes them on after the commit. REST calls the part that it needs.
 """
@@ -13,26 +15,38 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 import structlog
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain.errors import StorageFull
+from gpuyard.core.domain.errors import EventsRetired, StorageFull
 from gpuyard.core.domain.events import AttemptEnded, AttemptStarted, TaskEnded, TaskSubmitted
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.scheduling.advice import Advisor
 from gpuyard.core.journal.records import Record
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
+from gpuyard.live.control_plane.alerts.commit_times import CommitTimes
+from gpuyard.live.control_plane.alerts.observer import Observer
+from gpuyard.live.control_plane.alerts.service import Alerts
 from gpuyard.live.control_plane.clock import EngineClock, keep_note, read_note, save_note
+from gpuyard.live.control_plane.history.recorder import HistoryRecorder
+from gpuyard.live.control_plane.history.store import HistoryStore
+from gpuyard.live.control_plane.jobs import BackgroundJobs
 from gpuyard.live.control_plane.lifecycle_log import LifecycleLog
+from gpuyard.live.control_plane.live_feed import LiveFeed
 from gpuyard.live.control_plane.loop import EngineLoop
+from gpuyard.live.control_plane.metrics import SchedulerMetrics
 from gpuyard.live.control_plane.nodes.agents import AgentConnections
 from gpuyard.live.control_plane.options import SchedulerOptions
+from gpuyard.live.control_plane.prediction.accuracy import NAMES as PREDICTION_NAMES
 from gpuyard.live.control_plane.prediction.model_watch import watch_model
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
 from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
 from gpuyard.live.control_plane.queries import TaskQueries
+from gpuyard.live.control_plane.readings import Readings
+from gpuyard.live.control_plane.recent_changes import RecentChanges
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.stores.archiver import Archiver
 from gpuyard.live.control_plane.stores.idempotency import IdempotentRequests
@@ -42,15 +56,21 @@ from gpuyard.live.control_plane.stores.snapshots import SnapshotSaver
 from gpuyard.live.control_plane.stores.system_users import SystemUsers
 from gpuyard.live.control_plane.stream import EventStream
 from gpuyard.live.control_plane.submissions import Submissions
+from gpuyard.live.control_plane.timelines import Timelines
+from gpuyard.live.control_plane.tracing import TaskTracer
+from gpuyard.live.control_plane.usage.query import UsageQueries
 from gpuyard.live.control_plane.views import Views
 from gpuyard.live.control_plane.worker_threads import WorkerPools
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
+from gpuyard.live.wire.live_answers import AlertCounts
 
 MOST_ORIGIN = 2**53 - 1
 """The largest integer that every JSON reader represents exactly."""
 STOP_SECONDS = 10.0
 UNKNOWN_TASKS = 10_000
 """Minimum number of task numbers skipped at a takeover: an old copy does not know which were assigned."""
+RECENT_EVENTS = 500
+"""Events of the journal that are searched for recent changes at the start."""
 ABSENCE_MARGIN_SECONDS = 5.0
 """Nodes start counting the announced absence when they hear of the stop, which is later than its event."""
 
@@ -69,6 +89,8 @@ class Stores:
     archive: Archive
     secrets: SecretStore
     system_users: SystemUsers = field(default_factory=SystemUsers)
+    history: HistoryStore | None = None
+    """None: the monitor is off."""
 
 
 class Scheduler:
@@ -102,7 +124,14 @@ class Scheduler:
         self.clock = EngineClock(engine.state.now, clock, note)
         self.worker_pools = WorkerPools()
         self.stream = EventStream()
+        self.metrics = SchedulerMetrics(views)
         self._lifecycle_log = LifecycleLog(views)
+        commits = CommitTimes(clock.monotonic)
+
+        def observe_commit(seconds: float) -> None:
+            self.metrics.commit.observe(seconds)
+            commits.observe(seconds)
+
         self._requests = IdempotentRequests(stores.archive, options.request_key)
         self.loop = EngineLoop(
             engine,
@@ -112,6 +141,8 @@ class Scheduler:
             rebuild=self._rebuild,
             sweep_seconds=options.sweep_seconds,
             stopwatch=clock.monotonic,
+            observe_decision=self.metrics.decision.observe,
+            observe_commit=observe_commit,
         )
         self.agents = AgentConnections(
             self.loop,
@@ -122,6 +153,15 @@ class Scheduler:
             draw_origin=_drawn_origin,
             position_at=stores.journal.position_at,
             spans=partial(self.worker_pools.archive.run, stores.archive.spans),
+        )
+        self.started_at = self.clock()
+        self.changes = RecentChanges(views)
+        self.readings = Readings(views, self.agents.telemetry, self.agents.latencies)
+        self.live = LiveFeed(
+            views,
+            self.readings,
+            self.clock,
+            self.alert_counts,
         )
         self.submissions = Submissions(
             self.loop,
@@ -140,13 +180,36 @@ class Scheduler:
             runtime_estimator=runtime_estimator,
             clock=clock,
         )
+        self.jobs = BackgroundJobs()
+        self.timelines = Timelines(views, stores.archive, self.worker_pools)
         self.archiver = Archiver(self.loop, views, stores.archive, stores.secrets, self._requests, self.worker_pools)
+        self.alerts = Alerts(
+            Observer(
+                views,
+                self.agents.telemetry,
+                self.loop,
+                commits,
+                scores=self._prediction_scores,
+                disk=options.alerts.disk,
+            ),
+            options.alerts,
+            clock=self.clock,
+            registry=self.metrics.registry,
+        )
+        self.tracer = (
+            TaskTracer(views, options.trace_endpoint, cluster=lambda: engine.state.cluster_id, clock=self.clock)
+            if options.trace_endpoint
+            else None
+        )
+        self.usage = UsageQueries(views, stores.archive, self.worker_pools.archive, self.clock)
         self.snapshots = SnapshotSaver(
             stores.journal, self.loop, views, stores.archive, self.archiver, self.worker_pools, options, clock
         )
 
     async def run(self, version: str) -> None:
         """Run until `stop` is called."""
+        if self.tracer is not None:
+            self.tracer.start()
         try:
             async with asyncio.TaskGroup() as group:
                 works = (
@@ -156,6 +219,8 @@ class Scheduler:
                     self.snapshots.run(),
                     watch_model(self.performance_predictor, self.stores.archive),
                     keep_note(self.clock, self._options.clock_file),
+                    self.alerts.run(),
+                    self._record_history(),
                     self._begin(version),
                 )
                 self.agents.registration.deposed = asyncio.get_running_loop().create_future()
@@ -170,8 +235,27 @@ class Scheduler:
         finally:
             self.ready, self.stopping = False, True
             self._lifecycle_log.write_all()
+            if self.tracer is not None:
+                await asyncio.to_thread(self.tracer.close)
+
+    def alert_counts(self) -> AlertCounts:
+        """Return how many alerts fire and how many are pending."""
+        return AlertCounts(*self.alerts.counts())
+
+    async def _record_history(self) -> None:
+        if self.stores.history is not None:
+            recorder = HistoryRecorder(
+                self.stores.history,
+                self.views,
+                self.readings,
+                self.clock,
+                self.worker_pools.history_writer,
+                self._options.history_seconds,
+            )
+            await recorder.run()
 
     async def _begin(self, version: str) -> None:
+        await self._remember_changes()
         order = command.BeginEpoch(
             version, origin=self._origin, offline_after_seconds=self._options.offline_after_seconds
         )
@@ -183,9 +267,21 @@ class Scheduler:
             await self.loop.tell(command.SkipTaskNumbers(TaskId(self.loop.engine.state.last_task + left_out)))
         self.ready = True
 
+    async def _remember_changes(self) -> None:
+        """Read the newest events of the journal, so that recent changes are shown after a restart, too."""
+        after = max(0, self.loop.committed - RECENT_EVENTS)
+        with suppress(EventsRetired):  # only the newest ones are left: there is nothing recent to show
+            self.changes.hear(
+                await self.worker_pools.journal.run(
+                    lambda: list(islice(self.stores.journal.read(after), RECENT_EVENTS))
+                )
+            )
+
     async def stop(self, absence_seconds: float) -> None:
         """Notify the nodes, write the archive and a snapshot, and end."""
         self.ready, self.stopping = False, True
+        self.live.close()
+        await self.jobs.close()
         with suppress(StorageFull, TimeoutError):  # otherwise end as if killed: durable events stay durable
             async with asyncio.timeout(STOP_SECONDS):
                 await self.loop.tell(command.EndEpoch(absence_seconds))
@@ -195,6 +291,12 @@ class Scheduler:
                 await self.snapshots.save(at_once=True)
         save_note(self.clock, self._options.clock_file)
         self.loop.stop()
+
+    def _prediction_scores(self) -> list[tuple[str, int, float | None]]:
+        if self.runtime_estimator is None:
+            return []
+        scores = {name: self.runtime_estimator.scores.of(name) for name in PREDICTION_NAMES}
+        return [(name, score.tasks, score.median_ape) for name, score in scores.items()]
 
     def _rebuild(self) -> Engine:
         return recover(self.stores.journal, self._advisor)[0]
@@ -219,6 +321,12 @@ class Scheduler:
                 else:
                     self.runtime_estimator.hear(event, view, record.at)
         self.stream.publish(records)
+        self.live.hear(records)
+        self.changes.hear(records)
+        self.metrics.hear(records)
+        self.alerts.hear(records)
+        if self.tracer is not None:
+            self.tracer.hear(records, self.loop.decided_at)
         self._lifecycle_log.hear(records)
 
 

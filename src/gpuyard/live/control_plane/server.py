@@ -39,8 +39,9 @@ from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.descriptors import for_agents, raise_limit
 from gpuyard.live.control_plane.garbage_collection import collect_when_idle, freeze_recovered
+from gpuyard.live.control_plane.history.store import HistoryStore
 from gpuyard.live.control_plane.nodes.outputs import WINDOW_BYTES
-from gpuyard.live.control_plane.nodes.pool import ElasticPools, Pool
+from gpuyard.live.control_plane.nodes.pool import ElasticPool, ElasticPools
 from gpuyard.live.control_plane.nodes.registration import SchedulerSuperseded, refuse_unsafe_node
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
@@ -52,6 +53,7 @@ from gpuyard.live.control_plane.settings import (
     ALGORITHMS,
     ServerGpuSection,
     ServerSettings,
+    alert_options_of,
     engine_settings_of,
     mapped_to_scheduler,
     pools_of,
@@ -66,6 +68,7 @@ from gpuyard.live.control_plane.stores.database import StoreError
 from gpuyard.live.control_plane.stores.recovery import found_cluster, open_journal, recover
 from gpuyard.live.control_plane.stores.secrets import SecretStore
 from gpuyard.live.control_plane.stores.system_users import SystemUsers
+from gpuyard.live.control_plane.tracing import is_installed as tracing_is_installed
 from gpuyard.live.control_plane.views import Views
 from gpuyard.live.pool.command import CommandProvider
 from gpuyard.live.wire.config import Address
@@ -221,7 +224,7 @@ async def _served(
 def _pools(scheduler: Scheduler, settings: ServerSettings) -> ElasticPools | None:
     """Return the elastic pools, or None if none is configured."""
     found = [
-        Pool(
+        ElasticPool(
             CommandProvider(settings.data_dir / "pools" / kind.id, kind.id, said.boot_command, said.release_command),
             rule,
             kind,
@@ -353,8 +356,11 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
     stack.callback(access.close)
     _catch_up(archive, views)
     system_users = SystemUsers.open(folder / "system_users.json", lambda tenant: settings.tenant_entry(tenant).user)
+    history = _history(settings)
+    if history is not None:
+        stack.callback(history.close)
     scheduler = Scheduler(
-        Stores(journal, archive, secrets, system_users),
+        Stores(journal, archive, secrets, system_users, history),
         engine,
         views,
         _options(settings, take_over=take_over),
@@ -362,6 +368,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
         performance_predictor=_performance_predictor(settings) if settings.prediction.enabled else None,
         advisor=advisor,
     )
+    stack.callback(scheduler.alerts.close)
     return scheduler, access
 
 
@@ -383,7 +390,30 @@ def _options(settings: ServerSettings, *, take_over: bool) -> SchedulerOptions:
         keep_seconds=float(settings.storage.retention),
         checkpoint_seconds=float(settings.storage.checkpoint_retention),
         clock_file=folder / "clock.json",
+        alerts=alert_options_of(settings),
+        trace_endpoint=_trace_endpoint(settings),
+        history_seconds=float(settings.monitor.interval),
     )
+
+
+def _history(settings: ServerSettings) -> HistoryStore | None:
+    """Open the history; None if the monitor is off, or if the file cannot be used: the scheduler works without it."""
+    if not settings.monitor.enabled:
+        return None
+    try:
+        return HistoryStore.open(settings.data_dir / "history.sqlite", float(settings.monitor.retention))
+    except StoreError as error:
+        log.warning("history_unavailable", message=str(error))
+        return None
+
+
+def _trace_endpoint(settings: ServerSettings) -> str:
+    """Return where traces are sent; empty: nowhere."""
+    if not settings.tracing.enabled:
+        return ""
+    if not tracing_is_installed():
+        raise SchedulerStartError("tracing.enabled needs OpenTelemetry: pip install 'gpuyard[tracing]'.")
+    return settings.tracing.endpoint
 
 
 def _close(check: Callable[[Path, str, str], str | None], folder: Path, name: str, setting: str) -> None:
@@ -432,7 +462,8 @@ def _catch_up(archive: Archive, views: Views) -> None:
     views.just_ended = []
     known = archive.statuses([view.id for view in ended])
     archive.remember(_missing_keys(archive, views))
-    archive.add([archive_row(view) for view in ended if view.id not in known], max(archive.seq, views.last_seq))
+    rows = [archive_row(view, views.stories) for view in ended if view.id not in known]
+    archive.add(rows, max(archive.seq, views.last_seq))
     views.archived([view.id for view in ended])
 
 

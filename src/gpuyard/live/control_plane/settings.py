@@ -10,7 +10,7 @@ ignored setting is worse than an error.
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, field
 from msgspec.structs import replace
@@ -25,6 +25,12 @@ from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.placement.scores import SCORES
 from gpuyard.input.nearest_name import closest_word
 from gpuyard.live.control_plane.access.allowed_hosts import refuse_plain_address, refuse_unsafe_address
+from gpuyard.live.control_plane.alerts.options import AlertOptions
+from gpuyard.live.control_plane.alerts.receivers.mail import Mail
+from gpuyard.live.control_plane.alerts.receivers.notification import Receiver
+from gpuyard.live.control_plane.alerts.receivers.webhook import Webhook, wrong_address
+from gpuyard.live.control_plane.alerts.rules.built_in import BUILT_IN
+from gpuyard.live.control_plane.alerts.rules.rule import Rule, Severity
 from gpuyard.live.control_plane.stores.system_users import refuse_own_account
 from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
 from gpuyard.live.wire.config import (
@@ -56,6 +62,7 @@ from gpuyard.live.wire.limits import (
 )
 from gpuyard.live.wire.sections import FilePath, FolderPath, Section
 
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 DEFAULT_TENANT = "default"
 """Its limits apply to every tenant that the file does not name."""
 DEFAULT_HTTP_ADDRESS = Address("127.0.0.1:8080")
@@ -71,6 +78,26 @@ GpuKind: TypeAlias = Annotated[
 ScoreWeight: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
 ShellLine: TypeAlias = Annotated[str, Meta(max_length=4096)]
 LogLevel: TypeAlias = Literal["debug", "info", "warn", "warning", "error"]
+Threshold: TypeAlias = Annotated[float, Meta(gt=0, le=1e12)]
+ReceiverName: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=64,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$(?!\n)",
+        description="a name of at most 64 letters, digits, dots, dashes and underscores",
+    ),
+]
+HeaderValue: TypeAlias = Annotated[
+    str, Meta(max_length=4096, pattern=r"^[\u0021-\u007e]*$(?!\n)", description="printable ASCII without spaces")
+]
+MailAddress: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=320,
+        pattern=r"^[^\u0000-\u0020\u007f<>,;:\"()@]+@[^\u0000-\u0020\u007f<>,;:\"()@]+$(?!\n)",
+        description="a mail address such as ops@example.org",
+    ),
+]
 
 ENGINE = Settings()
 ALGORITHMS: dict[str, Settings] = {
@@ -101,9 +128,13 @@ LEAST_SECONDS = {
     "storage.audit_retention": 60.0,
     "storage.checkpoint_retention": 1.0,
     "auth.token_lifetime": 60.0,
+    "auth.session_idle": 60.0,
     "gpu.check_interval": 0.1,
-    "monitor.interval": 0.1,
+    "monitor.interval": 1.0,
     "monitor.retention": 60.0,
+    "alerts.interval": 0.1,
+    "alerts.group_interval": 0.1,
+    "alerts.repeat_interval": 60.0,
 }
 """Minimum values. Shorter times would fully occupy the scheduler or make the feature useless."""
 LEAST_POOL_SECONDS = 1.0
@@ -274,7 +305,9 @@ class AuthSection(Section, frozen=True):
     local_admin: bool = False
     """With login on: also admit the server's own user and root as admins over loopback without a login."""
     token_lifetime: Duration = Duration(86400)
-    """Lifetime of the tokens that a login creates."""
+    """Lifetime of the tokens that a login creates, and of the sessions of browsers."""
+    session_idle: Duration = Duration(7200)
+    """A session of a browser that is not used for this long ends."""
     join_token: str = ""
     """The token that agents must prove to know. Empty: one is generated and kept in the data folder."""
 
@@ -346,18 +379,83 @@ class ServerGpuSection(Section, frozen=True):
 
 
 class MonitorSection(Section, frozen=True):
-    """Current and past use of the GPUs: /api/monitor."""
+    """Past use of the GPUs: the history, and /api/monitor."""
 
     enabled: bool = True
     """Whether samples are taken and served."""
-    interval: Duration = Duration(5)
+    interval: Duration = Duration(1)
     """Time between two samples."""
-    retention: DurationGivenInHours = DurationGivenInHours(24 * 3600)
-    """How long a sample is kept, if there is room."""
+    retention: DurationGivenInHours = DurationGivenInHours(365 * 86_400)
+    """How long the history is kept: single samples for an hour at most, values per minute for a week at most."""
     http_api: bool = True
     """Whether /api/monitor is served."""
     http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     """A second port that serves the whole API as well."""
+
+
+class RuleEntry(Section, frozen=True):
+    """Changes of a built-in rule; what is left out stays as it is built in."""
+
+    enabled: bool = True
+    severity: Severity | None = None
+    threshold: Threshold | None = None
+    clear: Threshold | None = None
+    """A firing alert ends beyond this value; if only `threshold` is given, their ratio stays as it is built in."""
+    for_: DurationOrNone | None = field(name="for", default=None)
+    keep_firing_for: DurationOrNone | None = None
+
+
+class WebhookEntry(Section, frozen=True):
+    """A web address that is told of alerts."""
+
+    name: ReceiverName
+    url: Annotated[str, Meta(min_length=1, max_length=2048)]
+    token: HeaderValue = ""
+    """Sent as `Authorization: Bearer`."""
+    send_resolved: bool = True
+
+
+class MailEntry(Section, frozen=True):
+    """Mail addresses that are told of alerts, and their server."""
+
+    name: ReceiverName
+    host: Annotated[str, Meta(min_length=1, max_length=253)]
+    from_: MailAddress = field(name="from")
+    to: Annotated[list[MailAddress], Meta(min_length=1, max_length=50)]
+    port: Annotated[int, Meta(ge=1, le=65535)] = 587
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    username: HeaderValue = ""
+    password: Annotated[str, Meta(max_length=1024)] = ""
+    ca: FilePath = ""
+    """A PEM file of the authority of the server; empty: those of the system."""
+    send_resolved: bool = True
+
+
+class AlertsSection(Section, frozen=True):
+    """Rules about the cluster, and receivers that are told when one of them holds."""
+
+    enabled: bool = True
+    interval: Duration = Duration(5)
+    """Time between two evaluations."""
+    group_interval: Duration = Duration(60)
+    """Least time between two notifications of one group that has changed."""
+    repeat_interval: Duration = Duration(4 * 3600)
+    """A notification of a group that still fires is repeated after this time."""
+    history: Annotated[int, Meta(ge=100, le=1_000_000)] = 10_000
+    """Number of changes that are kept."""
+    url: Annotated[str, Meta(max_length=2048)] = ""
+    """The address of this scheduler as people reach it, for links in notifications."""
+    rules: dict[str, RuleEntry] = {}
+    webhooks: list[WebhookEntry] = []
+    mail: list[MailEntry] = []
+
+
+class TracingSection(Section, frozen=True):
+    """Traces of tasks, for OpenTelemetry."""
+
+    enabled: bool = False
+    endpoint: Annotated[str, Meta(min_length=1, max_length=2048)] = "http://127.0.0.1:4318/v1/traces"
+    """An address that accepts OTLP over HTTP."""
 
 
 class ServerSettings(Section, frozen=True):
@@ -378,7 +476,9 @@ class ServerSettings(Section, frozen=True):
     tenants: dict[TenantName, TenantEntry] = {}
     gpu: ServerGpuSection = ServerGpuSection()
     monitor: MonitorSection = MonitorSection()
-    alerts: dict[str, Any] | list[Any] | None = None
+    alerts: AlertsSection | None = AlertsSection()
+    """None, which older files contain, means the default."""
+    tracing: TracingSection = TracingSection()
 
     @property
     def http_address(self) -> Address:
@@ -528,6 +628,7 @@ def effective(settings: ServerSettings) -> ServerSettings:
         quota=quota,
         storage=replace(settings.storage, snapshot_dir=str(settings.snapshot_dir)),
         logging=replace(settings.logging, level=level, output=output),
+        alerts=settings.alerts or AlertsSection(),
     )
 
 
@@ -548,6 +649,88 @@ def pools_of(settings: ServerSettings) -> list[tuple[PoolSettings, NodeSpec, Poo
         )
         found.append((rule, kind, pool))
     return sorted(found, key=lambda each: each[2].price)
+
+
+def alert_options_of(settings: ServerSettings) -> AlertOptions:
+    """Return the rules and receivers of alerts."""
+    said = settings.alerts or AlertsSection()
+    receivers: list[Receiver] = [
+        Webhook(each.name, each.url, each.token, each.send_resolved, said.url.rstrip("/")) for each in said.webhooks
+    ]
+    receivers += [
+        Mail(
+            each.name,
+            each.host,
+            each.port,
+            each.from_,
+            tuple(each.to),
+            each.security,
+            each.username,
+            each.password,
+            each.ca,
+            each.send_resolved,
+        )
+        for each in said.mail
+    ]
+    return AlertOptions(
+        enabled=said.enabled,
+        rules={name: _rule_of(rule, said.rules.get(name, RuleEntry())) for name, rule in BUILT_IN.items()},
+        receivers=tuple(receivers),
+        interval_seconds=float(said.interval),
+        group_seconds=float(said.group_interval),
+        repeat_seconds=float(said.repeat_interval),
+        history=said.history,
+        file=settings.data_dir / "alerts.sqlite",
+        disk=settings.data_dir,
+    )
+
+
+def _rule_of(rule: Rule, said: RuleEntry) -> Rule:
+    threshold = rule.threshold if said.threshold is None else said.threshold
+    clear = threshold * rule.clear / rule.threshold if said.clear is None else said.clear
+    return replace(
+        rule,
+        enabled=said.enabled,
+        severity=said.severity or rule.severity,
+        threshold=threshold,
+        clear=clear,
+        for_seconds=rule.for_seconds if said.for_ is None else float(said.for_),
+        keep_firing_seconds=rule.keep_firing_seconds if said.keep_firing_for is None else float(said.keep_firing_for),
+    )
+
+
+def _wrong_alerts(settings: ServerSettings) -> Iterator[Complaint]:
+    """Find unknown rules, thresholds that never clear, and addresses that cannot be used."""
+    said = settings.alerts or AlertsSection()
+    for name, entry in said.rules.items():
+        known = BUILT_IN.get(name)
+        if known is None:
+            near = closest_word(name, BUILT_IN)
+            hint = f'did you mean "{near}"?' if near else f"available rules: {', '.join(BUILT_IN)}."
+            yield f"alerts.rules.{name}", f'Unknown rule "{name}" in alerts.rules; {hint}'
+            continue
+        rule = _rule_of(known, entry)
+        if rule.clear > rule.threshold if rule.above else rule.clear < rule.threshold:
+            side = "above" if rule.above else "below"
+            sentence = (
+                f"alerts.rules.{name}.clear ({rule.clear:g}) must not be {side} its threshold ({rule.threshold:g})."
+            )
+            yield f"alerts.rules.{name}.clear", sentence
+    names = [hook.name for hook in said.webhooks] + [mail.name for mail in said.mail]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            yield "alerts", f"alerts: two receivers are called {name}; rename one of them."
+    for place, hook in enumerate(said.webhooks):
+        if wrong := wrong_address(hook.url):
+            yield f"alerts.webhooks.{place}.url", f"alerts.webhooks: the url of {hook.name} cannot be used; {wrong}."
+    if said.url and (wrong := wrong_address(said.url)):
+        yield "alerts.url", f"alerts.url cannot be used; {wrong}."
+    if wrong := wrong_address(settings.tracing.endpoint):
+        yield "tracing.endpoint", f"tracing.endpoint cannot be used; {wrong}."
+    for mail in said.mail:
+        if mail.username and mail.security == "none" and mail.host not in LOOPBACK:
+            sentence = f"alerts.mail: {mail.name} would send its password unencrypted; use security: starttls or tls."
+            yield "alerts.mail", sentence
 
 
 def tenants_of(settings: ServerSettings) -> list[Tenant]:
@@ -630,7 +813,6 @@ def _not_yet(settings: ServerSettings) -> Iterator[Complaint]:
     asked = {
         "scheduler.role": settings.scheduler.role != "master",
         "replication.enabled": settings.replication.enabled,
-        "alerts": bool(settings.alerts),
     }
     for key, wanted in asked.items():
         if wanted:
@@ -665,6 +847,7 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
     yield from wrong_tls_files(tls)
     yield from _mapped_to_owner(settings)
     yield from too_short(settings, LEAST_SECONDS)
+    yield from _wrong_alerts(settings)
     for name, entry in sorted(settings.tenants.items()):
         if entry.gpu_hours_period < LEAST_PERIOD_SECONDS:
             key = f"tenants.{name}.gpu_hours_period"

@@ -128,6 +128,11 @@ class Submissions:
         answer.set_result(given)
         return [self._views.tasks[task] for task in given]
 
+    async def predicted(self, submission: Submission) -> TaskSpec | Refusal:
+        """Return the first task of a submission with its predictions, as it would be submitted."""
+        seen = await self._predicted([submission])
+        return seen if isinstance(seen, Refusal) else (await self._forecast(seen))[0].specs[0]
+
     async def _predicted(self, submissions: Sequence[Submission]) -> Sequence[Submission] | Refusal:
         """Add predictions to tasks that declare a workload; return a refusal if one cannot fit."""
         performance_predictor = self._performance_predictor
@@ -167,6 +172,7 @@ class Submissions:
                         estimate=first.estimate,
                         remaining_time_levels=first.remaining_time_levels,
                         run_level=first.run_level,
+                        unpredictable=first.unpredictable,
                     )
                 )
                 if turns.due():

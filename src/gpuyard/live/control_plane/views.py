@@ -5,7 +5,7 @@ Telemetry is not an event: it is lost at a restart and arrives again with the ne
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Any
 
@@ -21,7 +21,9 @@ from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import ENDED, GpuHealth, NodeId, Outcome, Preemption, TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.records import Record
 from gpuyard.core.placement.index import NodeEntry
+from gpuyard.live.control_plane.stories import Stories
 from gpuyard.live.control_plane.time_slices import TimeSlicer
+from gpuyard.live.control_plane.usage.spans import UNFINISHED, Holding, UsageSpan, held, judged, outcome_of, waited
 from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
 
 LOOKED_AT_ONCE = 2_000
@@ -82,6 +84,13 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     """When the last attempt was lost; None if it was not."""
     request_id: str = ""
     """The id of the request that submitted it."""
+    spans: tuple[UsageSpan, ...] = ()
+    """The times in which it waited or held GPUs, as far as they are over."""
+    holding: Holding = ()
+    """What it holds now, if `holds_since` is set."""
+    holds_since: float | None = None
+    waits_since: float | None = None
+    """Since when it waits again; None: it does not, or it waits since its submission."""
     restart_reason: str = ""
     """Why its last attempt ended and it was queued again, as one word; empty if that has not happened."""
 
@@ -106,11 +115,44 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
             and not self.stopping
         )
 
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the last attempt has run and does not run now: the task is suspended, or waits for another attempt."""
+        return self.started_at is not None and self.runs_since is None
+
     def halt(self, at: float) -> None:
         """Stop counting run time, for now or for good."""
         if self.runs_since is not None:
             self.run_seconds += max(0.0, at - self.runs_since)
             self.runs_since = None
+
+    def stop_waiting(self, at: float) -> None:
+        """Note that a wait is over."""
+        if self.holds_since is None and (self.waits_since is not None or not self.attempts):
+            since = self.submitted_at if self.waits_since is None else self.waits_since
+            self.spans += waited(since, at)
+        self.waits_since = None
+
+    def hold(self, holding: Holding, at: float) -> None:
+        """Note that it holds GPUs from now on."""
+        self.let_go(at)
+        self.holding, self.holds_since = holding, at
+
+    def let_go(self, at: float) -> None:
+        """Note that it no longer holds GPUs."""
+        if self.holds_since is not None:
+            self.spans += held(self.holding, self.holds_since, at, self.attempts)
+        self.holding, self.holds_since = (), None
+
+    def usage(self, now: float) -> tuple[UsageSpan, ...]:
+        """Return all spans, the present one until now."""
+        if self.status in ENDED:
+            return self.spans
+        if self.holds_since is not None:
+            return self.spans + held(self.holding, self.holds_since, now, self.attempts)
+        if self.waits_since is not None or not self.attempts:
+            return self.spans + waited(self.submitted_at if self.waits_since is None else self.waits_since, now)
+        return self.spans
 
     def answer(self, reason: str | None = None, reason_code: str | None = None) -> TaskAnswer:
         """Return the answer of the API. `reason` says why the task waits, if the engine was asked."""
@@ -135,7 +177,7 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
             reason=reason,
             reason_code=reason_code,
             created_by=self.by,
-            run_seconds=self.run_seconds if self.finished_at is not None else None,
+            run_seconds=self.run_seconds if self.finished_at is not None or self.has_stopped else None,
             actual=self.actual,
             ran_on=self.ran_on,
             request_id=self.request_id,
@@ -208,6 +250,8 @@ class Views:
         """Ended tasks that the archive does not hold yet."""
         self.encoded: dict[TaskId, tuple[str | None, bytes]] = {}
         """Encoded answers for lists with the reason they were made with; dropped when an event changes the task."""
+        self.stories = Stories()
+        """The events of these tasks."""
         self.nodes: dict[NodeId, NodeView] = {}
         self._gpu_models: frozenset[str] | None = None
         self.counts: dict[TenantId, dict[TaskStatus, int]] = {}
@@ -219,6 +263,7 @@ class Views:
     def apply(self, record: Record) -> None:
         """Apply a committed event."""
         self.last_seq = record.seq
+        self.stories.hear(record)
         update = _APPLY_BY_TYPE.get(type(record.event))
         if update is not None:
             update(self, record.event, record)
@@ -260,18 +305,19 @@ class Views:
         counts = self.counts.values() if tenant is None else (self.counts.get(tenant, {}),)
         return sum(count for each in counts for status, count in each.items() if not wanted or status in wanted)
 
-    def archived(self, tasks: Iterable[TaskId]) -> None:
+    def archived(self, tasks: Collection[TaskId]) -> None:
         """Forget tasks that the archive now holds."""
         for task in tasks:
             self.tasks.pop(task, None)
             self.over.pop(task, None)
             self.encoded.pop(task, None)
+        self.stories.forget(tasks)
 
     # --- keeping -----------------------------------------------------------------------------------------------------
 
     def dump(self) -> list[Any]:
         """Return the tasks that are not archived, for a snapshot. Nodes are restored from the engine's part of it."""
-        return [msgspec.to_builtins(view) for view in self.tasks.values()]
+        return [msgspec.to_builtins(view) | self.stories.dump(view.id) for view in self.tasks.values()]
 
     def load(self, rows: list[Any], hosts: Iterable[NodeEntry], origin: int) -> None:
         """Load a snapshot."""
@@ -284,6 +330,7 @@ class Views:
         for row in rows:
             view = msgspec.convert(row, TaskView)
             self.tasks[view.id] = view
+            self.stories.load(view.id, row)
             if view.status in ENDED:
                 self.just_ended.append(view)
                 self.over[view.id] = view
@@ -298,6 +345,9 @@ class Views:
         ):
             return
         self._occupy(view, view.placement)
+        of_older_version = view.holds_since is None and not view.spans and view.status is TaskStatus.RUNNING
+        if of_older_version and view.started_at is not None:
+            view.hold(self._holding(view.placement), view.started_at)
         if view.status is TaskStatus.SUSPENDED and view.cause is not None:  # no cause: it is being resumed
             self._vacate(view, leave=False)
 
@@ -370,8 +420,19 @@ class Views:
         view.cause, view.message = None, event.message
         view.runs_since = record.at
 
-    def _placed(self, event: events.TaskPlaced, record: Record) -> None:  # noqa: ARG002
+    def _holding(self, placement: Placement) -> Holding:
+        """Return the GPUs of a placement by model; one entry without GPUs if it has none."""
+        found: dict[str, int] = {}
+        for part in placement.slices:
+            node = self.nodes.get(part.node)
+            for gpu in part.gpus:
+                model = node.spec.gpus[gpu].model if node is not None and gpu < len(node.spec.gpus) else ""
+                found[model] = found.get(model, 0) + part.milli
+        return tuple(sorted(found.items())) or (("", 0),)
+
+    def _placed(self, event: events.TaskPlaced, record: Record) -> None:
         view = self.tasks[event.task]
+        view.stop_waiting(record.at)
         view.attempts, view.placement = event.attempt, event.placement
         if not view.origins or view.origin != self.origin:
             view.origins = (*view.origins, (event.attempt, self.origin))
@@ -381,6 +442,7 @@ class Views:
         view.stopping = False
         if not view.saved:
             view.run_seconds = 0.0
+        view.hold(self._holding(event.placement), record.at)
         self._occupy(view, event.placement)
 
     def _started(self, event: events.AttemptStarted, record: Record) -> None:
@@ -388,9 +450,12 @@ class Views:
         view.started_at = view.runs_since = record.at if event.started_at is None else event.started_at
         self._becomes(view, TaskStatus.RUNNING)
 
-    def _recovered(self, event: events.AttemptRecovered, record: Record) -> None:  # noqa: ARG002
+    def _recovered(self, event: events.AttemptRecovered, record: Record) -> None:
         view = self.tasks[event.task]
         assert view.placement is not None
+        view.stop_waiting(record.at)
+        view.spans = judged(view.spans, view.attempts, UNFINISHED, None)  # it was not lost after all
+        view.hold(self._holding(view.placement), record.at)
         view.cause, view.message = None, ""
         view.runs_since = view.lost_since
         if view.started_at is None:
@@ -403,13 +468,15 @@ class Views:
         view.halt(record.at)
         view.cause, view.stopping = event.cause, isinstance(event, events.AttemptStopping)
 
-    def _suspended(self, event: events.AttemptSuspended, record: Record) -> None:  # noqa: ARG002
+    def _suspended(self, event: events.AttemptSuspended, record: Record) -> None:
         view = self.tasks[event.task]
+        view.let_go(record.at)
         self._vacate(view, leave=False)
         self._becomes(view, TaskStatus.SUSPENDED)
 
-    def _resuming(self, event: events.AttemptResuming, record: Record) -> None:  # noqa: ARG002
+    def _resuming(self, event: events.AttemptResuming, record: Record) -> None:
         view = self.tasks[event.task]
+        view.hold(self._holding(event.placement), record.at)
         view.placement, view.cause, view.held = event.placement, None, False
         self._occupy(view, event.placement)
 
@@ -428,11 +495,14 @@ class Views:
         view.saved = view.spec.preemption is Preemption.CHECKPOINT and event.outcome is Outcome.STOPPED
         view.exit_code, view.signal, view.message = event.exit_code, event.signal, event.message
         view.actual = event.actual
+        view.let_go(record.at)
+        view.spans = judged(view.spans, view.attempts, outcome_of(event.outcome, view.cause), event.actual)
         view.stopping = False
         self._vacate(view, leave=True)
 
-    def _requeued(self, event: events.TaskRequeued, record: Record) -> None:  # noqa: ARG002
+    def _requeued(self, event: events.TaskRequeued, record: Record) -> None:
         view = self.tasks[event.task]
+        view.waits_since = record.at
         view.cause = event.cause
         view.restart_reason = event.cause.why
         if event.gpu_memory_mib:
@@ -442,6 +512,7 @@ class Views:
 
     def _ended(self, event: events.TaskEnded, record: Record) -> None:
         view = self.tasks[event.task]
+        view.stop_waiting(record.at)
         view.cause, view.finished_at = event.cause, record.at
         if view.ended_at is not None and event.cause.why in BY_ITSELF:
             view.finished_at = view.ended_at

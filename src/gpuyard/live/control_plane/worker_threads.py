@@ -29,6 +29,10 @@ class WorkerPool:
         """Run a function in one of the threads."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *arguments))
 
+    def close(self) -> None:
+        """Wait for the work that has begun, and end the threads."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
 
 class BoundedWorkerPool(WorkerPool):
     """A few threads with a limited queue."""
@@ -69,3 +73,5 @@ class WorkerPools:
         self.archive_writer = WorkerPool("archive-writer", 1)
         self.snapshots = WorkerPool("snapshots", 1)
         self.journal = WorkerPool("journal-reader", 2)
+        self.history_writer = WorkerPool("history-writer", 1)
+        self.history_reader = WorkerPool("history-reader", 1)

@@ -22,6 +22,7 @@ from gpuyard.live.sdk.errors import ClusterError, NotFound, TaskFailed, TookTooL
 from gpuyard.live.sdk.tokens import stored_server_user, stored_token
 from gpuyard.live.sdk.values import Lease, Page, Task, TaskRef, created_at_of, id_of, number_of, visible_devices
 from gpuyard.live.sdk.waiting import AWAY, OutageTolerance, OutageWatch, changed_tasks
+from gpuyard.live.wire.alert_answers import AlertHistory, AlertList, AlertRuleList, SilenceAnswer, SilenceList
 from gpuyard.live.wire.answers import (
     CancelAnswer,
     ExplainAnswer,
@@ -41,7 +42,12 @@ from gpuyard.live.wire.answers import (
     UserAnswer,
     UserList,
 )
+from gpuyard.live.wire.preview_answers import PreviewAnswer
+from gpuyard.live.wire.search_answers import SearchAnswer
+from gpuyard.live.wire.story_answers import StoryAnswer, StoryEvent
 from gpuyard.live.wire.tasks import PLACE
+from gpuyard.live.wire.timeline_answers import TimelineAnswer
+from gpuyard.live.wire.usage_answers import UsageAnswer
 
 T = TypeVar("T")
 DEFAULT_SERVER = "http://127.0.0.1:8080"
@@ -248,20 +254,78 @@ class Client:
         """Return the current state of a task."""
         return self.connection.ask("GET", _of_task(task), Task, query=_same(task))
 
-    def tasks(self, **filters: Unpack[TaskFilters]) -> Iterator[Task]:
-        """Return all tasks that match, newest first."""
+    def tasks(self, *, query: str | None = None, **filters: Unpack[TaskFilters]) -> Iterator[Task]:
+        """Return all tasks that match, newest first. `query` is part of a name, command, id or user."""
         cursor: str | None = None
         while True:
-            page = self.page(limit=1000, cursor=cursor, **filters)
+            page = self.page(limit=1000, cursor=cursor, query=query, **filters)
             yield from page.tasks
             cursor = page.next_cursor
             if cursor is None:
                 return
 
-    def page(self, *, limit: int = 100, cursor: str | None = None, **filters: Unpack[TaskFilters]) -> Page:
-        """Return one page of the list."""
-        query = {**filters, "limit": limit, "cursor": cursor}
-        return self.connection.ask("GET", "/api/v1/tasks", Page, query=query)
+    def page(
+        self,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        query: str | None = None,
+        sort: str | None = None,
+        offset: int | None = None,
+        **filters: Unpack[TaskFilters],
+    ) -> Page:
+        """Return one page of the list, newest first.
+
+        With `sort` (such as `name`, or `-started_at` for the latest first), pages have an `offset` and no cursor.
+        """
+        asked = {**filters, "limit": limit, "cursor": cursor, "q": query, "sort": sort, "offset": offset}
+        return self.connection.ask("GET", "/api/v1/tasks", Page, query=asked)
+
+    def events(self, task: TaskRef) -> list[StoryEvent]:
+        """Return what has happened to a task, from its submission on; also after its end."""
+        return self.connection.ask("GET", f"{_of_task(task)}/events", StoryAnswer, query=_same(task)).events
+
+    def preview(self, command: str | Sequence[str], **fields: Unpack[TaskFields]) -> PreviewAnswer:
+        """Return where and when a task would start, without submitting it."""
+        body, dry_run = _request(fields, command=command), {"dry_run": "true"}
+        return self.connection.ask("POST", "/api/v1/tasks", PreviewAnswer, body=body, query=dry_run)
+
+    def timeline(
+        self,
+        *,
+        start: float | str | None = None,
+        end: float | str | None = None,
+        width: int | None = None,
+        node: str | None = None,
+        tenant: str | None = None,
+    ) -> TimelineAnswer:
+        """Return which task held which GPU when, by default in the last six hours."""
+        asked = {"from": start, "to": end, "width": width, "node": node, "tenant": tenant}
+        return self.connection.ask("GET", "/api/v1/timeline", TimelineAnswer, query=asked)
+
+    def search_logs(
+        self,
+        task: TaskRef,
+        text: str,
+        *,
+        match_case: bool = False,
+        context: int | None = None,
+        attempt: int | None = None,
+        node: str | None = None,
+        offset: int | None = None,
+        limit: int | None = None,
+    ) -> SearchAnswer:
+        """Return the lines of a task's output that contain a text; the node searches. Continue at `next_offset`."""
+        asked: dict[str, object] = {
+            "search": text,
+            "case": match_case or None,
+            "context": context,
+            "attempt": attempt,
+            "node": node,
+            "offset": offset,
+            "limit": limit,
+        }
+        return self.connection.ask("GET", f"{_of_task(task)}/logs", SearchAnswer, query=asked | _same(task))
 
     def explain(self, task: TaskRef) -> ExplainAnswer:
         """Return why it waits, how many tasks are ahead of it, and when it is likely to start."""
@@ -562,6 +626,55 @@ class Client:
         """Change the split: 0.7 for 70 percent online work."""
         body = _request({}, online_percent=online_percent, mode=mode)
         return self.connection.ask("PUT", "/api/v1/quota", QuotaAnswer, body=body)
+
+    # --- alerts -------------------------------------------------------------------------------------------------------
+
+    def alerts(self, *, state: str | None = None) -> AlertList:
+        """Return the alerts, firing ones first; with `state` (or several, with commas) only those."""
+        return self.connection.ask("GET", "/api/v1/alerts", AlertList, query={"state": state})
+
+    def alert_rules(self) -> AlertRuleList:
+        """Return the rules of alerts as they are evaluated."""
+        return self.connection.ask("GET", "/api/v1/alerts/rules", AlertRuleList)
+
+    def alert_history(self, *, limit: int | None = None, cursor: str | None = None) -> AlertHistory:
+        """Return changes of alerts, newest first."""
+        query = {"limit": limit, "cursor": cursor}
+        return self.connection.ask("GET", "/api/v1/alerts/history", AlertHistory, query=query)
+
+    def silences(self) -> SilenceList:
+        """Return the silences that have not ended."""
+        return self.connection.ask("GET", "/api/v1/alerts/silences", SilenceList)
+
+    def silence_alerts(
+        self,
+        *,
+        seconds: float,
+        rule: str | None = None,
+        node: str | None = None,
+        gpu: str | None = None,
+        comment: str = "",
+    ) -> SilenceAnswer:
+        """Do not send alerts that match all of these, for so many seconds."""
+        matchers = {name: text for name, text in (("rule", rule), ("node", node), ("gpu", gpu)) if text is not None}
+        body = {"matchers": matchers, "seconds": seconds, "comment": comment}
+        return self.connection.ask("POST", "/api/v1/alerts/silences", SilenceAnswer, body=body)
+
+    def end_silence(self, silence: str) -> None:
+        """End a silence."""
+        self.connection.send("DELETE", f"/api/v1/alerts/silences/{_quoted(silence)}")
+
+    # --- usage --------------------------------------------------------------------------------------------------------
+
+    def usage(self, *, by: str = "tenant", since: str | None = None, until: str | None = None) -> UsageAnswer:
+        """Return GPU-hours, idle and lost time, energy and waits in [since, until), by these keys (with commas)."""
+        query = {"by": by, "since": since, "until": until}
+        return self.connection.ask("GET", "/api/v1/usage", UsageAnswer, query=query)
+
+    def usage_csv(self, *, by: str = "tenant", since: str | None = None, until: str | None = None) -> str:
+        """Return the same as CSV, with a line of names."""
+        query = {"by": by, "since": since, "until": until, "format": "csv"}
+        return self.connection.send("GET", "/api/v1/usage", query=query).decode()
 
     # --- access -------------------------------------------------------------------------------------------------------
 

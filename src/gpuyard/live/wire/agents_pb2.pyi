@@ -233,7 +233,7 @@ class Started(_message.Message):
     def __init__(self, at: _Optional[float] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("outcome", "exit_code", "signal", "at", "message", "gpu_memory_peak_mib", "gpu_utilization")
+    __slots__ = ("outcome", "exit_code", "signal", "at", "message", "gpu_memory_peak_mib", "gpu_utilization", "gpu_idle_fraction", "gpu_power_watts")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[Ended.Outcome]
@@ -261,6 +261,8 @@ class Ended(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     GPU_MEMORY_PEAK_MIB_FIELD_NUMBER: _ClassVar[int]
     GPU_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
+    GPU_IDLE_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    GPU_POWER_WATTS_FIELD_NUMBER: _ClassVar[int]
     outcome: Ended.Outcome
     exit_code: int
     signal: int
@@ -268,7 +270,9 @@ class Ended(_message.Message):
     message: str
     gpu_memory_peak_mib: int
     gpu_utilization: float
-    def __init__(self, outcome: _Optional[_Union[Ended.Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., at: _Optional[float] = ..., message: _Optional[str] = ..., gpu_memory_peak_mib: _Optional[int] = ..., gpu_utilization: _Optional[float] = ...) -> None: ...
+    gpu_idle_fraction: float
+    gpu_power_watts: float
+    def __init__(self, outcome: _Optional[_Union[Ended.Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., at: _Optional[float] = ..., message: _Optional[str] = ..., gpu_memory_peak_mib: _Optional[int] = ..., gpu_utilization: _Optional[float] = ..., gpu_idle_fraction: _Optional[float] = ..., gpu_power_watts: _Optional[float] = ...) -> None: ...
 
 class Suspended(_message.Message):
     __slots__ = ("round", "message")
@@ -287,20 +291,22 @@ class Resumed(_message.Message):
     def __init__(self, round: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("at", "host", "gpus", "strays", "supervisor_silent_seconds", "checkpoints")
+    __slots__ = ("at", "host", "gpus", "strays", "supervisor_silent_seconds", "checkpoints", "round_trip_seconds")
     AT_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
     STRAYS_FIELD_NUMBER: _ClassVar[int]
     SUPERVISOR_SILENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_SECONDS_FIELD_NUMBER: _ClassVar[int]
     at: float
     host: Host
     gpus: _containers.RepeatedCompositeFieldContainer[GpuUse]
     strays: _containers.RepeatedCompositeFieldContainer[Stray]
     supervisor_silent_seconds: float
     checkpoints: _containers.RepeatedCompositeFieldContainer[Checkpoint]
-    def __init__(self, at: _Optional[float] = ..., host: _Optional[_Union[Host, _Mapping]] = ..., gpus: _Optional[_Iterable[_Union[GpuUse, _Mapping]]] = ..., strays: _Optional[_Iterable[_Union[Stray, _Mapping]]] = ..., supervisor_silent_seconds: _Optional[float] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ...) -> None: ...
+    round_trip_seconds: float
+    def __init__(self, at: _Optional[float] = ..., host: _Optional[_Union[Host, _Mapping]] = ..., gpus: _Optional[_Iterable[_Union[GpuUse, _Mapping]]] = ..., strays: _Optional[_Iterable[_Union[Stray, _Mapping]]] = ..., supervisor_silent_seconds: _Optional[float] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., round_trip_seconds: _Optional[float] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
     __slots__ = ("task", "submitted_us", "empty", "idle_seconds")
@@ -551,28 +557,66 @@ class Extend(_message.Message):
     def __init__(self, seconds_left: _Optional[float] = ...) -> None: ...
 
 class SendLog(_message.Message):
-    __slots__ = ("request", "offset", "limit", "follow")
+    __slots__ = ("request", "offset", "limit", "follow", "search")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
     request: str
     offset: int
     limit: int
     follow: bool
-    def __init__(self, request: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
+    search: LogSearch
+    def __init__(self, request: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., follow: _Optional[bool] = ..., search: _Optional[_Union[LogSearch, _Mapping]] = ...) -> None: ...
+
+class LogSearch(_message.Message):
+    __slots__ = ("text", "match_case", "context", "most")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    MATCH_CASE_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    match_case: bool
+    context: int
+    most: int
+    def __init__(self, text: _Optional[str] = ..., match_case: _Optional[bool] = ..., context: _Optional[int] = ..., most: _Optional[int] = ...) -> None: ...
+
+class LogMatch(_message.Message):
+    __slots__ = ("offset", "line", "text", "before", "after")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    line: int
+    text: bytes
+    before: _containers.RepeatedScalarFieldContainer[bytes]
+    after: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, offset: _Optional[int] = ..., line: _Optional[int] = ..., text: _Optional[bytes] = ..., before: _Optional[_Iterable[bytes]] = ..., after: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class LogMatches(_message.Message):
+    __slots__ = ("matches", "next_offset")
+    MATCHES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    matches: _containers.RepeatedCompositeFieldContainer[LogMatch]
+    next_offset: int
+    def __init__(self, matches: _Optional[_Iterable[_Union[LogMatch, _Mapping]]] = ..., next_offset: _Optional[int] = ...) -> None: ...
 
 class LogChunk(_message.Message):
-    __slots__ = ("request", "data", "offset", "error")
+    __slots__ = ("request", "data", "offset", "error", "found")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
     request: str
     data: bytes
     offset: int
     error: str
-    def __init__(self, request: _Optional[str] = ..., data: _Optional[bytes] = ..., offset: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+    found: LogMatches
+    def __init__(self, request: _Optional[str] = ..., data: _Optional[bytes] = ..., offset: _Optional[int] = ..., error: _Optional[str] = ..., found: _Optional[_Union[LogMatches, _Mapping]] = ...) -> None: ...
 
 class LogReceipt(_message.Message):
     __slots__ = ()

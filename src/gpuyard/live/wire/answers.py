@@ -343,6 +343,20 @@ class LoginRequest(Struct, frozen=True, forbid_unknown_fields=True):
     password: Annotated[str, Meta(max_length=1024)]
 
 
+class SessionAnswer(Struct, frozen=True):
+    """Who the caller is. Without a login, `login_required` is true and the rest is empty."""
+
+    login_required: bool
+    username: str | None
+    tenant_id: str | None
+    """Null: tasks of all tenants, and `default` for submissions."""
+    role: RoleName | None
+    via: Literal["token", "login", "session", "local"] | None
+    """How the caller was recognized; `local`: as owner of a process on the machine of the scheduler, without a login."""
+    actions: list[str]
+    """The rights of the role."""
+
+
 class LoginAnswer(Struct, frozen=True, kw_only=True):
     """A token for the header `Authorization: Bearer …`."""
 

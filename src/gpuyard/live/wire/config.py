@@ -291,7 +291,7 @@ def too_short(settings: Struct, least: Mapping[str, float]) -> Iterator[Complain
     for key, seconds in least.items():
         value: Any = settings
         for name in key.split("."):
-            value = getattr(value, name)
+            value = getattr(value, name, None)
         if value and value < seconds:
             yield key, f"{key} is {value:g} s; it must be at least {seconds:g} s."
 

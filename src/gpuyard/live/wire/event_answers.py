@@ -105,6 +105,8 @@ def _actual(actual: Actual | None) -> Fields:
     return {
         "gpu_memory_peak_mib": actual.gpu_memory_peak_mib if actual else None,
         "gpu_utilization": actual.gpu_utilization if actual else None,
+        "gpu_idle_fraction": actual.gpu_idle_fraction if actual else None,
+        "gpu_power_watts": actual.gpu_power_watts if actual else None,
     }
 
 

@@ -33,6 +33,8 @@ AT_THE_END = 2**53 - 1
 MOST_GPUS_IN_A_NODE = 1024
 MOST_MIB = 1 << 40
 MOST_PERCENT = 1000.0
+MOST_WATTS = 100_000.0
+"""Maximum power of a GPU that is believed."""
 MOST_SECONDS = 1e11
 """Since 1970: later times cannot be represented."""
 _MEASURED = (
@@ -158,7 +160,14 @@ def actual_of(ended: pb.Ended) -> Actual | None:
         peak = None
     if busy is not None and not 0.0 <= busy <= MOST_PERCENT:
         busy = None
-    return None if peak is None and busy is None else Actual(peak, busy)
+    idle = ended.gpu_idle_fraction if ended.HasField("gpu_idle_fraction") else None
+    if idle is not None and not 0.0 <= idle <= 1.0:
+        idle = None
+    watts = ended.gpu_power_watts if ended.HasField("gpu_power_watts") else None
+    if watts is not None and not 0.0 <= watts <= MOST_WATTS:
+        watts = None
+    actual = Actual(peak, busy, idle, watts)
+    return None if actual == Actual() else actual
 
 
 def health_of(health: int) -> GpuHealth:
@@ -199,6 +208,8 @@ def heartbeat_of(beat: pb.Heartbeat) -> pb.Heartbeat:
     """Correct a heartbeat in place: numbers that are not finite or impossible are removed or set to 0."""
     if not 0.0 <= beat.at <= MOST_SECONDS:
         beat.at = 0.0
+    if not 0.0 <= beat.round_trip_seconds <= MOST_SECONDS:
+        beat.ClearField("round_trip_seconds")
     host = beat.host
     if not 0.0 <= host.cpu_percent <= MOST_PERCENT * MOST_GPUS_IN_A_NODE:
         host.cpu_percent = 0.0

@@ -92,7 +92,7 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     predicted_from: int | None = None
     """Number of similar runs from which the estimate was predicted; null: it was submitted, or there is none."""
     run_seconds: float | None = None
-    """Run time without suspensions; null: the task has not ended."""
+    """Run time without suspensions; null: the task runs, or has not started."""
     gpu_memory_peak_mib: int | None = None
     """Peak memory of the last attempt on one of its GPUs, after its end; null: not measured."""
     gpu_utilization: float | None = None

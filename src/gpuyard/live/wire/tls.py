@@ -11,7 +11,16 @@ def speaks_tls(host: str, port: int, seconds: float) -> bool:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        with socket.create_connection((host, port), seconds) as connection, context.wrap_socket(connection):
-            return True
-    except (OSError, ValueError):
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
         return False
+    for family, kind, protocol, _name, address in addresses:
+        # Wrapped before it connects: Python leaks a connected socket that is reset while it is being wrapped.
+        with context.wrap_socket(socket.socket(family, kind, protocol)) as connection:
+            connection.settimeout(seconds)
+            try:
+                connection.connect(address)
+            except (OSError, ValueError):
+                continue
+            return True
+    return False

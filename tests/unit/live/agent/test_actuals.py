@@ -33,7 +33,7 @@ def test_the_utilization_of_its_gpus_is_an_average_over_all_samples() -> None:
     actuals, holder = Actuals(), Occupant(ONE, 10, (0, 1))
     actuals.look([gpu(0, 100.0), gpu(1, 50.0), gpu(2, 7.0)], [holder])
     actuals.look([gpu(0, 0.0), gpu(1, 50.0), gpu(2, 7.0)], [holder])
-    assert actuals.of(ONE) == Actual(None, 50.0)
+    assert actuals.of(ONE) == Actual(None, 50.0, 0.25)
 
 
 def test_a_task_that_shares_a_gpu_has_its_own_memory_and_no_known_utilization() -> None:

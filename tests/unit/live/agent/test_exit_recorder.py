@@ -19,7 +19,7 @@ from tests.unit.live.agent.test_supervisor_client import folder as folder  # noq
 
 pytestmark = pytest.mark.slow  # left out of `make quick`
 
-KILLS = 20
+KILLS = 8
 
 
 def test_a_task_that_ends_after_its_supervisor_was_killed_has_its_exit_code(supervised: Supervised) -> None:
@@ -297,7 +297,7 @@ async def live(folder: Path) -> tuple[dict[AttemptKey, ProcessEnded], int]:
 
 
 @pytest.mark.slow
-def test_twenty_kills_under_short_tasks_make_no_finished_task_run_again(folder: Path) -> None:
+def test_eight_kills_under_short_tasks_make_no_finished_task_run_again(folder: Path) -> None:
     ends, launched = asyncio.run(live(folder))
     assert len(ends) == launched
     for key, end in ends.items():

@@ -169,3 +169,22 @@ def test_an_nvidia_smi_that_only_prints_a_table_suggests_virtual_gpus(tmp_path: 
     assert "beginning with: NVIDIA-SMI 550.54.15" in sentence
     assert sentence.endswith('set gpu.detection_method: virtual and gpu.virtual: "4:V100:32".')
     assert "+---" not in sentence
+
+
+def test_a_virtual_gpu_warms_up_and_cools_down() -> None:
+    running, now = set[int](), [0.0]
+    cards = Virtual("2", "a", lambda: running, lambda: now[0])
+
+    def celsius(seconds: float) -> list[float | None]:
+        now[0] += seconds
+        return [use.temperature_c for use in cards.use()]
+
+    assert celsius(100) == [30, 30]
+    running.add(1)
+    first, later, last = celsius(10)[1], celsius(10)[1], celsius(600)[1]
+    assert first is not None
+    assert later is not None
+    assert 30 < first < later < 65
+    assert last == pytest.approx(65)
+    running.clear()
+    assert celsius(600) == pytest.approx([30, 30], abs=0.01)

@@ -339,7 +339,7 @@ def test_an_end_reports_what_the_driver_measured_of_the_attempt(
                     seen = f"gpu_uuid, pid, used_gpu_memory [MiB]\nGPU-aaaa, {pid}, {mib} MiB\n"
                     fake_smi(work_dir, TWO_GPUS | {"compute-apps": seen})
                     while not any(
-                        process.memory_mib == mib
+                        (process.task, process.memory_mib) == (7, mib)  # it is known whose process it is
                         for use in (await scheduler.heartbeats.get()).gpus
                         for process in use.processes
                     ):

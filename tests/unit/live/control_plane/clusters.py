@@ -58,6 +58,7 @@ async def open_scheduler(
         try:
             await running
         finally:
+            scheduler.alerts.close()
             journal.close()
             archive.close()
             secrets.close()

@@ -427,7 +427,7 @@ def test_a_damaged_file_is_refused_with_a_solution_and_not_changed(store_file: S
 def test_a_file_of_a_newer_version_or_of_another_program_is_refused(store_file: StoreFile, tmp_path: Path) -> None:
     store_file.store.close()
     database = sqlite3.connect(store_file.path)
-    database.execute("PRAGMA user_version = 2")
+    database.execute("PRAGMA user_version = 3")
     database.close()
     with pytest.raises(StoreFromFuture, match="newer gpuyard"):
         store_file.open()

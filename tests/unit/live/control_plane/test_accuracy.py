@@ -4,7 +4,7 @@ from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.workload import Forecast, WorkloadSpec
 from gpuyard.live.control_plane.prediction.accuracy import LAST, AccuracyScore, AccuracyTracker
-from gpuyard.live.control_plane.rest.predictions import metrics_of
+from gpuyard.live.control_plane.rest.metrics import exposition, prediction_metrics
 from gpuyard.live.wire.answers import ModelStatusAnswer, PredictionsAnswer, PredictionScore
 
 WORK = WorkloadSpec(model="resnet50", steps=1000)
@@ -65,7 +65,7 @@ def test_prometheus_gets_one_line_per_figure() -> None:
         ],
         ModelStatusAnswer(None, None, "", 2, None, {}),
     )
-    lines = metrics_of(told).decode().splitlines()
+    lines = exposition(prediction_metrics(told)).decode().splitlines()
     assert 'gpuyard_prediction_tasks{predictor="memory"} 0.0' in lines
     assert 'gpuyard_prediction_error_median{predictor="history"} 0.75' in lines
     assert not any(line.startswith('gpuyard_prediction_error_median{predictor="memory"') for line in lines)

@@ -6,13 +6,24 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from msgspec.structs import replace
 
 from gpuyard.core.domain.values import ENDED, TaskClass, TaskId, TaskStatus, TenantId
-from gpuyard.live.control_plane.stores.archive import EVERYTHING, Archive, ArchiveRow, Filters, SubmitKey
+from gpuyard.live.control_plane.stores.archive import (
+    EVERYTHING,
+    Archive,
+    ArchiveRow,
+    Filters,
+    Order,
+    SortKey,
+    SubmitKey,
+    searched_text,
+)
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreError, StoreFromFuture, StoreFull
 
 FAILED, SUCCESS, TIMEOUT = TaskStatus.FAILED, TaskStatus.SUCCESS, TaskStatus.TIMEOUT
@@ -29,6 +40,7 @@ def row(
     name: str = "",
     created_at: float | None = None,
     finished_at: float | None = None,
+    started_at: float | None = None,
 ) -> ArchiveRow:
     return ArchiveRow(
         TaskId(task),
@@ -42,6 +54,8 @@ def row(
         float(task) if created_at is None else created_at,
         float(task) if finished_at is None else finished_at,
         b'{"id":%d}' % task,
+        started_at,
+        searched_text(TaskId(task), name, user, f"python x.py {task}"),
     )
 
 
@@ -132,7 +146,9 @@ FILTERS = some.builds(
     project=some.none() | WORDS,
     name=some.none() | WORDS,
     since=some.none() | some.integers(0, 10).map(float),
+    text=some.none() | some.sampled_from(["a\n", "task-3", "x.py 1", "nowhere", "y"]),
 )
+ORDERS = some.builds(Order, some.sampled_from(get_args(SortKey)), some.booleans())
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +165,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Archive, list[Archi
             project=chance.choice(words),
             name=chance.choice(words),
             created_at=float(chance.randrange(10)),
+            finished_at=float(chance.randrange(20)),
+            started_at=chance.choice([None, float(chance.randrange(20))]),
         )
         for task in range(1, 401)
     ]
@@ -171,6 +189,132 @@ def test_every_filter_equals_a_scan_of_all_rows(
     assert archive.count(filters) == len(expected)
 
 
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None, database=None)
+@given(FILTERS, ORDERS, some.integers(0, 450), some.integers(1, 400), some.sets(some.integers(1, 450), max_size=5))
+def test_every_order_equals_a_sort_of_all_rows(
+    mixed: tuple[Archive, list[ArchiveRow]], filters: Filters, order: Order, offset: int, limit: int, known: set[int]
+) -> None:
+    archive, rows = mixed
+    matching = [one for one in rows if _passes(one, filters)]
+    here = {one.id for one in matching if one.id in known}  # a caller names only tasks that match
+    found = archive.ordered(filters, order, offset, limit, here)
+    ordered = [one.id for one in sorted(matching, key=lambda one: _sort_key(one, order), reverse=order.descending)]
+    expected = [task for task in ordered[offset : offset + limit + len(here)] if task not in here]
+    assert [task for _, task in found.rows] == expected
+    assert found.total == len(matching) - len(here)
+
+
+def _sort_key(one: ArchiveRow, order: Order) -> tuple[bool, Any, int]:
+    value = one.id if order.by == "created_at" else getattr(one, order.by)
+    return (value is not None, 0 if value is None else value, one.id)
+
+
+def test_a_search_sees_rows_that_were_added_and_removed_since(archive: Archive) -> None:
+    one = Filters(text="x.py")
+    assert (archive.count(one), ids(archive, one)) == (0, [])
+    archive.add([row(1), row(2, finished_at=50.0)], seq=1)
+    assert (archive.count(one), ids(archive, one)) == (2, [2, 1])
+    archive.retain(10.0)
+    assert (archive.count(one), ids(archive, one)) == (1, [2])
+    assert ids(archive, Filters(text="%")) == ids(archive, Filters(text="x_py")) == []
+
+
+def test_upper_and_lower_case_do_not_matter_in_any_language() -> None:
+    text = searched_text(TaskId(7), "Straße ÄRGER 训练", "Ann", ("python", "Train.py"))
+    for word in ("STRASSE", "ärger", "训练", "ann", "PYTHON train", "task-7"):
+        assert word.casefold() in text
+    assert len(searched_text(TaskId(1), "", "", "x" * 9999)) < 2100
+
+
+@pytest.mark.parametrize("order", [Order(by, way) for by in get_args(SortKey) for way in (True, False)])
+def test_no_order_sorts_the_whole_archive(archive: Archive, tmp_path: Path, order: Order) -> None:
+    """A page in the middle of 100,000 tasks takes a walk over an index; a sort would take tenths of a second."""
+    for filters in (EVERYTHING, Filters(text="x")):
+        said: list[str] = []
+        archive.add([row(task) for task in range(1, 40)], seq=1)
+        archive.ordered(filters, order, 0, 1, ())
+        (reader,) = archive._idle_readers
+        reader.set_trace_callback(said.append)
+        archive.ordered(filters, order, 0, 1, ())
+        reader.set_trace_callback(None)
+        query = next(one for one in said if "ORDER BY" in one)
+        with sqlite3.connect(tmp_path / "archive.sqlite") as database:
+            plan = [step[3] for step in database.execute(f"EXPLAIN QUERY PLAN {query}")]
+        database.close()
+        if filters.text is None or order.by in {"created_at", "name", "priority", "started_at"}:
+            assert not any("TEMP B-TREE" in step for step in plan), plan
+
+
+def test_story_and_runs_leave_with_their_task(archive: Archive, tmp_path: Path) -> None:
+    runs = ((0, "n/0", 1.0, 2.0, 1.0), (0, "n/1", 1.0, 2.0, 1.0), (1, "n/0", 3.0, 4.0, 0.5))
+    archive.add([replace(row(1), story=b"[]", runs=runs), replace(row(2), story=b"[2]")], seq=1)
+    assert (archive.story(TaskId(1)), archive.story(TaskId(3)), archive.story(TaskId(10**30))) == (b"[]", None, None)
+    archive.retain(1.5)
+    assert (archive.story(TaskId(1)), archive.story(TaskId(2))) == (None, b"[2]")
+    with sqlite3.connect(tmp_path / "archive.sqlite") as database:
+        assert database.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+        assert database.execute("SELECT count(*) FROM texts").fetchone() == (1,)
+    database.close()
+
+
+VERSION_1 = """
+    DROP TRIGGER removed_spans;
+    DROP TABLE spans;
+    ALTER TABLE tasks RENAME TO newer;
+    CREATE TABLE tasks (
+        id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, status TEXT NOT NULL, class TEXT NOT NULL,
+        priority INTEGER NOT NULL, user TEXT NOT NULL, project TEXT NOT NULL, name TEXT NOT NULL,
+        created_at REAL NOT NULL, finished_at REAL NOT NULL
+    );
+    INSERT INTO tasks SELECT id, tenant, status, class, priority, user, project, name, created_at, finished_at FROM newer;
+    DROP TABLE newer;
+    DROP TABLE texts;
+    DROP TABLE stories;
+    DROP TABLE runs;
+    CREATE INDEX by_status ON tasks (status);
+    CREATE INDEX by_priority ON tasks (priority, status);
+    CREATE INDEX by_tenant ON tasks (tenant, status);
+    CREATE INDEX by_user ON tasks (user, status, id, tenant) WHERE user != '';
+    CREATE INDEX by_project ON tasks (project, status, id, tenant) WHERE project != '';
+    CREATE INDEX by_name ON tasks (name, status, id, tenant) WHERE name != '';
+    CREATE INDEX by_created ON tasks (created_at, tenant, status, priority);
+    CREATE INDEX by_finished ON tasks (finished_at);
+    CREATE TRIGGER removed AFTER DELETE ON tasks BEGIN DELETE FROM answers WHERE id = old.id; END;
+    PRAGMA user_version = 1;
+"""
+"""Makes a file of the first version of the current one."""
+
+
+def test_an_archive_of_the_first_version_is_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    archive = Archive.open(path)
+    answer = (
+        b'{"started_at":"2026-01-31T12:00:01.500000Z","command":["python","Train.py"],"allocated_gpus":["n/0","n/1"]}'
+    )
+    waiting = b'{"started_at":null,"command":null,"allocated_gpus":[]}'
+    damaged = b"not JSON"
+    rows = [replace(row(number, name="Big"), answer=told) for number, told in enumerate((answer, waiting, damaged), 1)]
+    archive.add(rows, seq=1)
+    archive.close()
+    database = sqlite3.connect(path)
+    database.executescript(VERSION_1)
+    database.close()
+    archive = Archive.open(path)
+    assert archive.note is None
+    assert archive.page(Filters(text="python"), None, 9) == [(1, answer)]
+    assert archive.count(Filters(text="big")) == 2
+    found = archive.ordered(EVERYTHING, Order("started_at", descending=True), 0, 9, ()).rows
+    assert found == [(pytest.approx(1769860801.5, abs=0.01), 1), (None, 3), (None, 2)]
+    assert archive.story(TaskId(1)) is None
+    archive.retain(1e12)
+    assert archive.count() == archive.count(Filters(text="big")) == 0
+    archive.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+    database.close()
+
+
 def _passes(one: ArchiveRow, filters: Filters) -> bool:
     wanted = (filters.tenant, filters.priority, filters.user, filters.project, filters.name)
     has = (one.tenant, one.priority, one.user, one.project, one.name)
@@ -178,6 +322,7 @@ def _passes(one: ArchiveRow, filters: Filters) -> bool:
         (not filters.statuses or one.status in filters.statuses)
         and all(want is None or want == value for want, value in zip(wanted, has, strict=True))
         and (filters.since is None or one.created_at >= filters.since)
+        and (filters.text is None or filters.text in one.text)
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from gpuyard.learn.performance.calibration import Correction
+from gpuyard.learn.performance.calibration import DEVIATIONS, Correction, ErrorShares
 from gpuyard.learn.performance.ended_tasks import EndedRun, ended_runs
 from gpuyard.learn.performance.model import SHIPPED, PerformanceModel, load
 from gpuyard.learn.performance.rooflines import ROOFLINES
@@ -33,9 +33,12 @@ def slower(model: PerformanceModel, times: float, seen_until: float = 0.0) -> Pe
     columns = [name for name in network.heads["data_sheet"][0].columns if name not in ROOFLINES["network"].words]
     words = list(product(*(range(len(network.vocabulary[name])) for name in ROOFLINES["network"].words)))
     known, named = [[0.0] * len(columns)] * len(words), [list(map(float, one)) for one in words]
-    one = Correction([1e9] * len(columns), known, named, [1.0] * len(words), 1.0)
-    shown, _ = one.at(np.array(known[:1]), np.array(named[:1]))
-    offset = msgspec.structs.replace(one, wrong=[float(np.log(times) / shown[0])] * len(words))
+    family = [""] * len(words)
+    one = Correction(ErrorShares(), [1e9] * len(columns), known, named, family, [1.0] * len(words), 1.0, 1.0)
+    shown, _, _ = one.at(np.array(known[:1]), np.array(named[:1]), np.array(["resnet"]))
+    low, high = network.bands["gpu_and_family"]["H200-SXM"]
+    size = (high - low) / 2.0 / DEVIATIONS
+    offset = msgspec.structs.replace(one, wrong=[float(np.log(times) / size / shown[0])] * len(words))
     corrected = replace(network, corrections={**network.corrections, "H200-SXM": offset})
     return PerformanceModel(
         {**model.kind_models, "network": corrected}, model.specs, model.trained_on, seen_until

@@ -11,7 +11,7 @@ from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.pool import PoolNode, PoolNodeState, PoolSettings
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import AttemptRef, NodeId
-from gpuyard.live.control_plane.nodes.pool import ElasticPools, Pool
+from gpuyard.live.control_plane.nodes.pool import ElasticPool, ElasticPools
 from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.settings import pools_of
 from gpuyard.live.wire.config import WrongSettings
@@ -26,7 +26,7 @@ ONE = NodeId("pool-0001")
 
 def pooled(scheduler: Scheduler, provider: MemoryProvider, **settings: float) -> ElasticPools:
     limits = PoolSettings(**{"idle_seconds": 0.0, **settings})  # type: ignore[arg-type]
-    return ElasticPools(scheduler.loop, [Pool(provider, limits, KIND)], every_seconds=0.01)
+    return ElasticPools(scheduler.loop, [ElasticPool(provider, limits, KIND)], every_seconds=0.01)
 
 
 def states(provider: MemoryProvider) -> dict[str, PoolNodeState]:
@@ -178,7 +178,10 @@ def test_a_task_boots_a_node_in_the_cheapest_pool_that_can_hold_it(tmp_path: Pat
             large = NodeSpec(NodeId("large"), (Gpu("virtual", 24_576),) * 8)
             pools = ElasticPools(
                 scheduler.loop,
-                [Pool(cheap, PoolSettings(max_nodes=1), KIND), Pool(dear, PoolSettings(max_nodes=4), large)],
+                [
+                    ElasticPool(cheap, PoolSettings(max_nodes=1), KIND),
+                    ElasticPool(dear, PoolSettings(max_nodes=4), large),
+                ],
                 every_seconds=0.01,
             )
             await submit(scheduler, spec(resources=Resources(gpus=2)))
@@ -200,8 +203,10 @@ def test_a_pool_that_cannot_be_queried_does_not_stop_the_others(tmp_path: Path) 
     async def story() -> None:
         async with open_scheduler(tmp_path) as (scheduler, _):
             provider = MemoryProvider(time.time, 1000.0)
-            broken = Pool(Broken(time.time), PoolSettings(), NodeSpec(NodeId("broken"), KIND.gpus))
-            pools = ElasticPools(scheduler.loop, [broken, Pool(provider, PoolSettings(), KIND)], every_seconds=0.01)
+            broken = ElasticPool(Broken(time.time), PoolSettings(), NodeSpec(NodeId("broken"), KIND.gpus))
+            pools = ElasticPools(
+                scheduler.loop, [broken, ElasticPool(provider, PoolSettings(), KIND)], every_seconds=0.01
+            )
             await submit(scheduler, spec())
             await pools.step()
             assert list(states(provider)) == [ONE]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -196,7 +197,34 @@ def test_a_checkpointed_task_continues_and_another_starts_over(preemption: Preem
     assert told.ran() == [seconds, 20.0]
 
 
+def test_the_answer_about_a_task_says_how_long_it_ran_while_it_waits_again_or_is_suspended() -> None:
+    cluster, told = story_of(2)
+    cluster.submits(task("humble", gpus=2, priority=1, preemption=Preemption.REQUEUE))
+    (humble,) = told.views.tasks.values()
+    cluster.passes(10)
+    assert humble.answer().run_seconds is None
+    cluster.submits(task("urgent", gpus=2, priority=99, preemption=Preemption.SUSPEND))
+    cluster.passes(20)
+    assert (humble.status, humble.answer().run_seconds) == (TaskStatus.PENDING, 10.0)
+    urgent = list(told.views.tasks.values())[1]
+    cluster.tells(command.SuspendTask(urgent.id))
+    cluster.passes(5)
+    assert (urgent.status, urgent.answer().run_seconds) == (TaskStatus.SUSPENDED, 20.0)
+
+
 def test_unreadable_rows_of_an_archive_are_skipped() -> None:
     runtime_estimator = RuntimeEstimator()
     runtime_estimator.remember([(1.0, b'{"task_id": "task-1"}'), (2.0, b"cut o"), (3.0, b"[]")])
     assert estimate(runtime_estimator, spec(user="ann")) is None
+
+
+def test_a_restart_does_not_change_how_many_tasks_are_known_to_keep_their_progress() -> None:
+    before, after, rows = RuntimeEstimator(), RuntimeEstimator(), []
+    for number in range(200):
+        asked = spec(user="ann", command="train", preemption=Preemption.CHECKPOINT)
+        done = over(before.estimated(asked, 0.0), 60.0 if number % 2 else 90_000.0)
+        before.ended(done, 1.0)
+        rows.append((1.0, msgspec.json.encode(done.answer())))
+    after.remember(rows)
+    new = spec(user="ann", command="train", preemption=Preemption.NEVER)
+    assert after.estimated(new, 2.0).run_level == before.estimated(new, 2.0).run_level

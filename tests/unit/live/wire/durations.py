@@ -11,8 +11,8 @@ def durations_of(settings: type) -> set[str]:
     for keys in keys_of(settings):
         type_: object = settings
         for key in keys:
-            hints = get_type_hints(type_) if isinstance(type_, type) else {}
-            type_ = hints.get(key)
+            sections = [it for it in getattr(type_, "__args__", (type_,)) if isinstance(it, type)]
+            type_ = next((hints[key] for it in sections if key in (hints := get_type_hints(it))), None)
         members = getattr(type_, "__args__", (type_,))
         if any(isinstance(it, type) and issubclass(it, Duration | DurationOrNone) for it in members):
             found.add(".".join(keys))

@@ -12,7 +12,16 @@ from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.values import GpuHealth, NodeId, Outcome
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.wire import agents_pb2 as pb
-from gpuyard.live.wire.rpc import HEALTHS, OUTCOMES, AgentsStub, agents_handler, health_of, node_spec_of, outcome_of
+from gpuyard.live.wire.rpc import (
+    HEALTHS,
+    OUTCOMES,
+    AgentsStub,
+    agents_handler,
+    health_of,
+    heartbeat_of,
+    node_spec_of,
+    outcome_of,
+)
 from gpuyard.testing.fake_node import node_of
 
 
@@ -98,3 +107,10 @@ def test_an_invalid_node_is_reported_in_one_sentence(node: pb.Node, field: str) 
         node_spec_of(node)
     assert wrong.value.field == field
     assert str(wrong.value).endswith(".")
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
+def test_an_impossible_round_trip_is_as_unknown_as_that_of_an_older_agent(seconds: float) -> None:
+    assert not heartbeat_of(pb.Heartbeat(round_trip_seconds=seconds)).HasField("round_trip_seconds")
+    assert not heartbeat_of(pb.Heartbeat()).HasField("round_trip_seconds")
+    assert heartbeat_of(pb.Heartbeat(round_trip_seconds=0.0)).HasField("round_trip_seconds")

@@ -1,11 +1,14 @@
 """Simulated GPUs: for trying out a cluster, for tests, and for nodes that represent others.
 
-Tasks run on them as real processes. Their readings depend only on whether a task runs on them.
+Tasks run on them as real processes. Their readings depend only on whether a task runs on them, and for how long: they
+warm up and cool down as a card does.
 """
 
 import re
+import time
 import uuid
 from collections.abc import Callable, Collection
+from math import exp
 
 from gpuyard.live.agent.inventory.port import GpuDevice, GpuUsage, NoSuchInventory
 
@@ -14,15 +17,27 @@ DEFAULT_MEMORY_GB = 24
 MOST_GPUS = 9999
 _NAMESPACE = uuid.UUID("6f5d6f0e-52d4-4c0f-9d0b-1f9a4a7f3c11")
 _POWER_LIMIT_WATTS = 300.0
+_BUSY_CELSIUS, _IDLE_CELSIUS = 65.0, 30.0
+_WARMING_SECONDS = 30.0
+"""Time in which the difference to the final temperature falls to a third."""
 
 
 class Virtual:
     """A number of simulated GPUs of one model."""
 
-    def __init__(self, spec: str, node: str, busy: Callable[[], Collection[int]] = lambda: ()) -> None:
+    def __init__(
+        self,
+        spec: str,
+        node: str,
+        busy: Callable[[], Collection[int]] = lambda: (),
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         """The spec is `N`, `N:MODEL` or `N:MODEL:MEMORY_GB`; `busy` returns the GPUs on which a task runs."""
         count, model, memory_gb = read_spec(spec)
         self._busy = busy
+        self._now = now
+        self._celsius = [_IDLE_CELSIUS] * count
+        self._measured_at = now()
         self._devices = tuple(
             GpuDevice(
                 index,
@@ -40,13 +55,18 @@ class Virtual:
 
     def use(self) -> list[GpuUsage]:
         """Return full use for a busy GPU, and idle values for the others."""
-        busy = self._busy()
-        return [
-            GpuUsage(device.index, 100.0, device.memory_mib, 65.0, 0.9 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 60.0)
-            if device.index in busy
-            else GpuUsage(device.index, 0.0, 0, 30.0, 0.1 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 0.0)
-            for device in self._devices
-        ]
+        busy, now = self._busy(), self._now()
+        cooling = exp(-max(0.0, now - self._measured_at) / _WARMING_SECONDS)
+        self._measured_at = now
+        return [self._usage(device, device.index in busy, cooling) for device in self._devices]
+
+    def _usage(self, device: GpuDevice, is_busy: bool, cooling: float) -> GpuUsage:
+        final = _BUSY_CELSIUS if is_busy else _IDLE_CELSIUS
+        celsius = self._celsius[device.index] = final + (self._celsius[device.index] - final) * cooling
+        if is_busy:
+            power, fan = 0.9 * _POWER_LIMIT_WATTS, 60.0
+            return GpuUsage(device.index, 100.0, device.memory_mib, celsius, power, _POWER_LIMIT_WATTS, fan)
+        return GpuUsage(device.index, 0.0, 0, celsius, 0.1 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 0.0)
 
 
 def read_spec(spec: str) -> tuple[int, str, int]:

@@ -23,6 +23,8 @@ class AuthMethod(StrEnum):
 
     TOKEN = "token"  # noqa: S105 - not a password
     LOGIN = "login"
+    SESSION = "session"
+    """By the cookie of a browser."""
     LOCAL = "local"
     """By owning the process at the other end of a loopback connection."""
 

@@ -41,7 +41,10 @@ from gpuyard.live.control_plane.stores.database import (
 from gpuyard.live.wire.limits import LONGEST_PASSWORD, SHORTEST_PASSWORD
 
 TOKEN_PREFIX = "gy_"  # noqa: S105 - lets secret scanners recognize a leaked token
+SESSION_PREFIX = "gys_"
 LONGEST_TOKEN_NAME = 200
+MOST_SESSIONS = 100
+"""Number of sessions of one user; the oldest ends when another one begins."""
 
 _WHAT = "users and tokens"
 _USERNAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
@@ -53,7 +56,8 @@ _HASH_WAIT_SECONDS = 5.0
 _INVALID = (("www-authenticate", 'Bearer realm="gpuyard", error="invalid_token"'),)
 _LAYOUT = DatabaseLayout(
     what=_WHAT,
-    version=1,
+    version=2,
+    upgrades=("ALTER TABLE tokens ADD COLUMN uid INTEGER",),
     durable=True,
     exclusive=True,
     tables="""
@@ -64,7 +68,7 @@ _LAYOUT = DatabaseLayout(
         CREATE TABLE tokens (
             id TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE,
             username TEXT NOT NULL REFERENCES users ON DELETE CASCADE, name TEXT NOT NULL, via TEXT NOT NULL,
-            created_at REAL NOT NULL, expires_at REAL, revoked_at REAL, last_used_at REAL
+            created_at REAL NOT NULL, expires_at REAL, revoked_at REAL, last_used_at REAL, uid INTEGER
         ) WITHOUT ROWID;
         CREATE INDEX tokens_of ON tokens (username)
     """,
@@ -92,6 +96,8 @@ class Token(Value, frozen=True):
     expires_at: float | None
     revoked_at: float | None
     last_used_at: float | None
+    uid: int | None = None
+    """Of a session that was begun over loopback: the owner of the browser's process; others cannot use it."""
 
 
 class NewToken(Value, frozen=True):
@@ -209,18 +215,23 @@ class AccessStore:
         with self._changing:
             if username not in self._users:
                 return no.UnknownUser(username)
-            now = self._clock()
+            self._replace_hash(username, password_hash, revoke_tokens)
+        return None
+
+    def _replace_hash(self, username: str, password_hash: str, revoke_tokens: bool = False) -> None:
+        """Store another password; logins and sessions end, and with `revoke_tokens` all other tokens, too."""
+        now = self._clock()
+        with self._changing:
             with self._change() as database:
                 _write_hash(database, username, password_hash)
                 database.execute(
-                    "UPDATE tokens SET revoked_at = ? WHERE username = ? AND (via = ? OR ?) AND revoked_at IS NULL",
-                    (now, username, AuthMethod.LOGIN, revoke_tokens),
+                    "UPDATE tokens SET revoked_at = ? WHERE username = ? AND (via != ? OR ?) AND revoked_at IS NULL",
+                    (now, username, AuthMethod.TOKEN, revoke_tokens),
                 )
             self._hashes[username] = password_hash
             for token in self.tokens(username):
-                if (token.via is AuthMethod.LOGIN or revoke_tokens) and token.revoked_at is None:
+                if (token.via is not AuthMethod.TOKEN or revoke_tokens) and token.revoked_at is None:
                     self._tokens[token.id] = msgspec.structs.replace(token, revoked_at=now)
-        return None
 
     def ensure_user(self, username: str, password: str, tenant: TenantId | None, role: Role) -> User | Refusal:
         """Add a user of the configuration, or change it where it differs. Slow: hashes or verifies the password.
@@ -245,9 +256,7 @@ class AccessStore:
             if isinstance(added, Refusal):
                 return added
         if self._hashes[username] != password_hash:
-            with self._changing, self._change() as database:
-                _write_hash(database, username, password_hash)
-            self._hashes[username] = password_hash
+            self._replace_hash(username, password_hash)
         return self.change_user(username, tenant=tenant, role=role)
 
     def remove_user(self, username: str) -> Refusal | None:
@@ -309,7 +318,12 @@ class AccessStore:
     # --- tokens -------------------------------------------------------------------------------------------------------
 
     def make_token(
-        self, username: str, name: str = "", expires_at: float | None = None, via: AuthMethod = AuthMethod.TOKEN
+        self,
+        username: str,
+        name: str = "",
+        expires_at: float | None = None,
+        via: AuthMethod = AuthMethod.TOKEN,
+        uid: int | None = None,
     ) -> NewToken | Refusal:
         """Create a token, whose secret is shown once. Expired logins of the user are deleted."""
         now = self._clock()
@@ -317,18 +331,23 @@ class AccessStore:
             return no.BadTokenName(LONGEST_TOKEN_NAME)
         if expires_at is not None and expires_at <= now:
             return no.TokenEndsInThePast()
-        secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        secret = (SESSION_PREFIX if via is AuthMethod.SESSION else TOKEN_PREFIX) + secrets.token_urlsafe(32)
         digest = _digest(secret)
-        token = Token(secrets.token_hex(6), username, name, via, now, expires_at, None, None)
+        token = Token(secrets.token_hex(6), username, name, via, now, expires_at, None, None, uid)
         with self._changing:
             if username not in self._users:
                 return no.UnknownUser(username)
-            over = [old.id for old in self.tokens(username) if old.via is AuthMethod.LOGIN and not _is_live(old, now)]
+            over = [
+                old.id for old in self.tokens(username) if old.via is not AuthMethod.TOKEN and not _is_live(old, now)
+            ]
+            if via is AuthMethod.SESSION:
+                live = [old.id for old in self.tokens(username) if old.via is via and _is_live(old, now)]
+                over += live[MOST_SESSIONS - 1 :]
             with self._change() as database:
                 database.executemany("DELETE FROM tokens WHERE id = ?", [(old,) for old in over])
                 database.execute(
-                    "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (token.id, digest, username, name, via, now, expires_at, None, None),
+                    "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (token.id, digest, username, name, via, now, expires_at, None, None, uid),
                 )
             self._forget(over)
             self._keep(token, digest)
@@ -337,6 +356,33 @@ class AccessStore:
     def log_in(self, username: str, seconds: float) -> NewToken | Refusal:
         """Create the token of a successful login, valid for this many seconds."""
         return self.make_token(username, "login", self._clock() + seconds, AuthMethod.LOGIN)
+
+    def begin_session(self, username: str, seconds: float, uid: int | None) -> NewToken | Refusal:
+        """Begin the session of a browser after a successful login; it ends after this many seconds at the latest."""
+        return self.make_token(username, "browser session", self._clock() + seconds, AuthMethod.SESSION, uid)
+
+    def find_session(self, secret: str, address: str, uid: int | None, idle_seconds: float) -> Principal | Denied:
+        """Return the principal of a session, from memory; one that was not used for `idle_seconds` has ended."""
+        token = self._tokens.get(self._by_digest.get(_digest(secret), ""))
+        user = self._users.get(token.username) if token else None
+        if token is None or user is None or token.via is not AuthMethod.SESSION or token.revoked_at is not None:
+            return _denied("SessionEnded", "This session has ended. Log in again.")
+        if token.uid != uid:
+            return _denied("SessionEnded", "This session was begun by another user of this machine. Log in again.")
+        now = self._clock()
+        used_at = self._used.get(token.id, token.last_used_at) or token.created_at
+        if (token.expires_at or 0.0) <= now or now - used_at >= idle_seconds:
+            return _denied("SessionExpired", "This session has expired. Log in again.")
+        return self._admit(token, user, address, now)
+
+    def end_session(self, token_id: str) -> None:
+        """End a session; nothing of it is kept."""
+        with self._changing:
+            token = self._tokens.get(token_id)
+            if token is not None and token.via is AuthMethod.SESSION:
+                with self._change() as database:
+                    database.execute("DELETE FROM tokens WHERE id = ?", (token_id,))
+                self._forget([token_id])
 
     def tokens(self, username: str | None = None) -> list[Token]:
         """Return all tokens, or those of a user, newest first."""
@@ -369,7 +415,7 @@ class AccessStore:
         """Return the principal of a token, from memory. Called for every request."""
         token = self._tokens.get(self._by_digest.get(_digest(secret), ""))
         user = self._users.get(token.username) if token else None
-        if token is None or user is None:
+        if token is None or user is None or token.via is AuthMethod.SESSION:  # a session needs the checks of a cookie
             return _denied("UnknownToken", "Unknown token. Create another one or log in again.")
         now = self._clock()
         if token.revoked_at is not None:
@@ -381,10 +427,14 @@ class AccessStore:
                 "TokenExpired",
                 f"This token expired at {_spoken(token.expires_at)}. Create another one or log in again.",
             )
+        return self._admit(token, user, address, now)
+
+    def _admit(self, token: Token, user: User, address: str, now: float) -> Principal | Denied:
         if user.disabled:
             return _denied("UserDisabled", f"The user {user.username} is disabled. Ask an administrator.")
         last_used_at = self._used.get(token.id, token.last_used_at)
-        if last_used_at is None or now - last_used_at >= _USE_NOTED_SECONDS:
+        exact = token.via is AuthMethod.SESSION  # it ends when it is not used
+        if last_used_at is None or exact or now - last_used_at >= _USE_NOTED_SECONDS:
             self._used[token.id] = now
         return Principal(user.username, user.tenant, user.role, token.via, address, token.id)
 
@@ -418,7 +468,7 @@ class AccessStore:
             self._users[username] = User(username, tenant, Role(role), bool(disabled), created_at)
             self._hashes[username] = password_hash
         for token_id, digest, username, name, via, *times in self._database.execute(
-            "SELECT id, digest, username, name, via, created_at, expires_at, revoked_at, last_used_at FROM tokens"
+            "SELECT id, digest, username, name, via, created_at, expires_at, revoked_at, last_used_at, uid FROM tokens"
         ):
             self._keep(Token(token_id, username, name, AuthMethod(via), *times), digest)
 

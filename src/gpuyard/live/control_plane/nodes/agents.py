@@ -83,6 +83,8 @@ class AgentConnections:
         self._stopping = False
         self.telemetry: dict[NodeId, pb.Heartbeat] = {}
         """The last heartbeat of each node."""
+        self.latencies: dict[NodeId, float] = {}
+        """Time in seconds until the scheduler's answer to a heartbeat reached the node, for nodes that report it."""
         self.sessions = AgentSessions()
         self.outputs = Outputs(self.sessions)
         self.liveness = NodeLiveness(loop, views, self.sessions, options)
@@ -290,6 +292,10 @@ class AgentConnections:
             return
         before = self.telemetry.get(session.node)
         self.telemetry[session.node] = heartbeat
+        if heartbeat.HasField("round_trip_seconds"):
+            self.latencies[session.node] = heartbeat.round_trip_seconds
+        else:
+            self.latencies.pop(session.node, None)
         was_silent = before is not None and before.supervisor_silent_seconds > 0
         if heartbeat.supervisor_silent_seconds > 0 and not was_silent:
             log.warning(

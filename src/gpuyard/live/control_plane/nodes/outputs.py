@@ -27,6 +27,8 @@ MOST_READERS = 500
 """A reader that does not read takes about 0.8 MB. An agent may open 1,024 streams, one of which is its session."""
 WINDOW_BYTES = 128 * 1024
 """What an agent may send on one stream before it is read. gRPC would raise it to many MiB on a fast network."""
+SEARCH_SECONDS = 30.0
+"""Time for a search. The node looks for two seconds at most, but only at two outputs at a time."""
 CHECK_SECONDS = 1.0
 """Interval of the check that the node is still connected."""
 
@@ -68,11 +70,7 @@ class Outputs:
         self, node: NodeId, ref: AttemptRef, *, offset: int, limit: int, follow: bool
     ) -> AsyncGenerator[bytes, None]:
         """Yield the output of an attempt as its node sends it. Close the iterator to end the stream."""
-        session = self._sessions.get(node)
-        if session is None or not session.connected:
-            raise NodeUnreachable(f"Node {node}, which has the output of task-{ref.task}, is not connected.")
-        if self.count >= MOST_READERS:
-            raise TooManyReaders(f"{MOST_READERS:,} outputs are read at the moment; try again later.")
+        session = self._session(node, ref)
         request, reader = token_hex(8), _Reader()
         self._readers[request] = reader
         asked = pb.SendLog(request=request, offset=offset, limit=limit, follow=follow)
@@ -86,6 +84,34 @@ class Outputs:
         finally:
             del self._readers[request]
             reader.left.set()
+
+    async def search(self, node: NodeId, ref: AttemptRef, *, offset: int, wanted: pb.LogSearch) -> pb.LogMatches:
+        """Have the node search the output of an attempt."""
+        session = self._session(node, ref)
+        request, reader = token_hex(8), _Reader()
+        self._readers[request] = reader
+        session.send([attempt_command(ref, send_log=pb.SendLog(request=request, offset=offset, search=wanted))])
+        try:
+            async with asyncio.timeout(SEARCH_SECONDS):
+                chunk = await self._next_chunk(reader, session)
+        except TimeoutError:
+            raise NodeUnreachable(f"Node {node} did not answer in {SEARCH_SECONDS:g} s; try again later.") from None
+        finally:
+            del self._readers[request]
+            reader.left.set()
+        if chunk is not None and chunk.error:
+            raise NoOutput(chunk.error)
+        if chunk is None or not chunk.HasField("found"):
+            raise NodeUnreachable(f"The agent of node {node} cannot search: it is older than the scheduler.")
+        return chunk.found
+
+    def _session(self, node: NodeId, ref: AttemptRef) -> AgentSession:
+        session = self._sessions.get(node)
+        if session is None or not session.connected:
+            raise NodeUnreachable(f"Node {node}, which has the output of task-{ref.task}, is not connected.")
+        if self.count >= MOST_READERS:
+            raise TooManyReaders(f"{MOST_READERS:,} outputs are read at the moment; try again later.")
+        return session
 
     async def _next_chunk(self, reader: _Reader, session: AgentSession) -> pb.LogChunk | None:
         while True:

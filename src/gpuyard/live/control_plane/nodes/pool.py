@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Pool:
+class ElasticPool:
     """A pool with its provider and its memory."""
 
     provider: Provider
@@ -45,7 +45,7 @@ class Pool:
 class ElasticPools:
     """All pools of a cluster, the cheapest first."""
 
-    def __init__(self, loop: EngineLoop, pools: Sequence[Pool], every_seconds: float) -> None:
+    def __init__(self, loop: EngineLoop, pools: Sequence[ElasticPool], every_seconds: float) -> None:
         self._loop = loop
         self._pools = pools
         self._every_seconds = every_seconds
@@ -63,7 +63,7 @@ class ElasticPools:
 
     async def step(self) -> None:
         """Evaluate the rule once for every pool and carry out its decisions."""
-        known: list[tuple[Pool, Sequence[PoolNode]]] = []
+        known: list[tuple[ElasticPool, Sequence[PoolNode]]] = []
         for pool in self._pools:
             try:
                 known.append((pool, await asyncio.to_thread(pool.provider.nodes)))
@@ -72,7 +72,7 @@ class ElasticPools:
         for pool, orders in await self._loop.look(lambda state, now: _orders(state, now, known)):
             await self._carry_out(pool, orders)
 
-    async def _carry_out(self, pool: Pool, orders: PoolActions) -> None:
+    async def _carry_out(self, pool: ElasticPool, orders: PoolActions) -> None:
         if orders.boot:
             log.info("pool_grown", nodes=list(orders.boot))
             await asyncio.to_thread(pool.provider.boot, orders.boot)
@@ -100,8 +100,8 @@ class ElasticPools:
 
 
 def _orders(
-    state: State, now: float, known: Sequence[tuple[Pool, Sequence[PoolNode]]]
-) -> list[tuple[Pool, PoolActions]]:
+    state: State, now: float, known: Sequence[tuple[ElasticPool, Sequence[PoolNode]]]
+) -> list[tuple[ElasticPool, PoolActions]]:
     """Return the decisions for all pools; each covers tasks that are no pressure on the next one."""
     covered: dict[int, int] = {}
     return [

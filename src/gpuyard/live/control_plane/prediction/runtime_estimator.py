@@ -14,7 +14,7 @@ from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.events import AttemptEnded, AttemptStarted, Event
 from gpuyard.core.domain.task import Estimate, TaskSpec
-from gpuyard.core.domain.values import TaskStatus
+from gpuyard.core.domain.values import ENDED, Preemption, TaskStatus
 from gpuyard.core.domain.workload import Forecast, WorkloadSpec, forecast_for
 from gpuyard.learn.estimates.history import HistoryPredictor, TaskFeatures, features_from, features_of
 from gpuyard.learn.estimates.task_estimator import TaskEstimator
@@ -49,6 +49,7 @@ class ArchivedTask(msgspec.Struct):
     gpu_memory_peak_mib: int | None = None
     work: WorkloadSpec | None = None
     forecasts: list[Forecast] = []
+    preemption: Preemption = Preemption.NEVER
 
 
 class RuntimeEstimator:
@@ -79,8 +80,10 @@ class RuntimeEstimator:
             self._estimator.hear(event, features_of(view.spec), at)
 
     def remember_running(self, views: Iterable[TaskView]) -> None:
-        """Learn which tasks run already, after a restart."""
+        """Learn which tasks are open and which of them run already, after a restart."""
         for view in views:
+            if view.status not in ENDED and view.spec.command is not None:
+                self._estimator.was_submitted(view.spec.preemption)
             if view.status is TaskStatus.RUNNING and view.started_at is not None and view.spec.command is not None:
                 self._estimator.runs(view.id, features_of(view.spec), view.started_at)
 
@@ -109,6 +112,8 @@ class RuntimeEstimator:
                 kept = _decode(answer)
             except msgspec.DecodeError:  # includes its subclass for data of another type
                 continue
+            if kept.command is not None:
+                self._estimator.was_submitted(kept.preemption)
             if kept.reason_code in ENDS and kept.run_seconds:
                 gpus = kept.gpu_fraction if kept.gpu_fraction is not None else float(kept.gpu_count * kept.nodes)
                 over = EndedTask(

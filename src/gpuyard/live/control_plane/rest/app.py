@@ -7,10 +7,8 @@ The steps stand in one function instead of a stack of middleware: they are the s
 costs time on each request.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias
 
 import starlette.routing
 from starlette.datastructures import QueryParams
@@ -27,8 +25,7 @@ from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Unavailable, denial, error, error_response
 from gpuyard.live.control_plane.rest.legacy.errors import is_legacy, legacy_error
-from gpuyard.live.control_plane.rest.legacy.history import History
-from gpuyard.live.control_plane.rest.legacy.monitor import keep_history
+from gpuyard.live.control_plane.rest.page import Page, build_of, page_files
 from gpuyard.live.control_plane.rest.query import read_query
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.request_guard import RequestGuard
@@ -53,24 +50,20 @@ def make_app(
     settings: ServerSettings,
 ) -> ASGIApp:
     """Return the ASGI application; uvicorn may serve it on several sockets at once."""
-    context = AppContext(scheduler, access, settings, History(keep_seconds=float(settings.monitor.retention)))
-    guard = RequestGuard(authenticator, allowed_hosts)
+    context = AppContext(scheduler, access, settings)
+    guard = RequestGuard(authenticator, allowed_hosts, access, float(settings.auth.session_idle))
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
 
-    @asynccontextmanager
-    async def lifespan(_: Any) -> AsyncGenerator[None, None]:
-        sampling = asyncio.create_task(keep_history(context))
-        yield
-        sampling.cancel()
-        with suppress(asyncio.CancelledError):
-            await sampling
-
     routes = [starlette.routing.Route(path, _Endpoint(context, guard, methods)) for path, methods in by_path.items()]
-    return starlette.routing.Router(
-        routes, redirect_slashes=False, default=_Endpoint(context, guard, {}), lifespan=lifespan
-    )
+    files = page_files()
+    routes += [starlette.routing.Route(path, Page(guard, file)) for path, file in files.items()]
+    if files:
+        scheduler.live.build = build_of(files)
+    else:
+        routes.append(starlette.routing.Route("/", Page(guard, None)))
+    return starlette.routing.Router(routes, redirect_slashes=False, default=_Endpoint(context, guard, {}))
 
 
 class _Endpoint:
@@ -93,6 +86,8 @@ class _Endpoint:
         except Exception as problem:  # the client gets a message, and other requests are not affected
             response = error_response(problem, request_id)
         response.raw_headers.append((b"x-request-id", request_id.encode()))
+        if response.status_code == 401 and (stale := self._guard.removed_cookie(scope)):
+            response.raw_headers.append((b"set-cookie", stale))
         if response.status_code >= 400 and is_legacy(scope["path"]):
             response = legacy_error(response)
         if isinstance(response, StreamingResponse):
@@ -110,7 +105,13 @@ class _Endpoint:
         if route is None:
             return _method_not_allowed(method, path, self._methods)
         principal: Principal | None = None
-        if route.action is not None:
+        if route.names_caller:
+            found = self._guard.authenticate(scope)
+            if isinstance(found, Principal):
+                principal = found
+            elif found.status != 401:
+                return denial(found)
+        elif route.action is not None:
             found = self._guard.authenticate(scope)
             if isinstance(found, Denied):
                 return denial(found)
@@ -119,13 +120,15 @@ class _Endpoint:
             if not self._context.scheduler.ready:
                 raise Unavailable("NotReady", "The scheduler is starting or stopping; try again in a few seconds.")
             principal = found
+        connection = self._guard.connection(scope)
         request = Request(
             scope,
             receive,
-            client_address=principal.address if principal else self._guard.connection(scope).peer[0],
+            client_address=connection.peer[0],
             authenticated=principal,
             query=read_query(route.query, QueryParams(scope["query_string"])) if scope["query_string"] else {},
             request_id=request_id,
+            connection=connection,
         )
         response = await route.handle(self._context, request)
         if isinstance(response, StreamingResponse):

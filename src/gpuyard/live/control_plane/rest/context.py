@@ -1,7 +1,7 @@
 """The scheduler, settings and stores that all handlers share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpuyard.core.domain.commands import Command
@@ -20,7 +20,7 @@ from gpuyard.live.control_plane.access.principal import (
 )
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.rest.errors import AccessDenied, CommandRefused
-from gpuyard.live.control_plane.rest.legacy.history import History
+from gpuyard.live.control_plane.rest.overview_cache import Overviews
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.settings import DEFAULT_TENANT, ServerSettings
@@ -33,7 +33,7 @@ class AppContext:
     scheduler: Scheduler
     access: AccessStore
     settings: ServerSettings
-    history: History
+    overviews: Overviews = field(default_factory=Overviews)
 
     async def tell(self, request: Request, order: Command | Callable[[State], Command]) -> None:
         """Have the engine handle a command on behalf of the caller; raise its refusal."""

@@ -15,6 +15,7 @@ from gpuyard.core.domain.refusals import Invalid, QueueFull, Refusal, TooManyOpe
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import Denied
 from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
+from gpuyard.live.control_plane.jobs import TooManyJobs
 from gpuyard.live.control_plane.loop import EngineCrashed
 from gpuyard.live.control_plane.nodes.outputs import NodeUnreachable, NoOutput, TooManyReaders
 from gpuyard.live.control_plane.rest.responses import Response, json_response
@@ -81,6 +82,8 @@ def error_response(problem: Exception, request_id: str) -> Response:
             if isinstance(refusal, _TOO_MANY):
                 return error(429, refusal.code, str(problem), field, _AGAIN)
             return error(status, refusal.code, str(problem), field)
+        case TooManyJobs():
+            return error(429, problem.code, str(problem), None, _AGAIN)
         case NoOutput():
             return error(404, problem.code, str(problem))
         case Unavailable():

@@ -76,7 +76,7 @@ def gpus_in(milli: int) -> float:
 
 async def get_quota(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """Return the current quota."""
-    return json_response(await context.scheduler.queries.look(_quota))
+    return json_response(await context.scheduler.queries.look(quota_of))
 
 
 async def put_quota(context: AppContext, request: Request) -> Response:
@@ -92,17 +92,22 @@ async def put_quota(context: AppContext, request: Request) -> Response:
     return await get_quota(context, request)
 
 
-def _quota(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001
-    total = state.index.gpus_up
-    online, batch = (_part(usage, total) for usage in state.classes)
+def quota_of(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001
+    """Return the split and how much of it is used."""
+    online, batch = class_quota(state)
     return QuotaAnswer(
-        total_gpus=total,
+        total_gpus=state.index.gpus_up,
         online=online,
         batch=batch,
         online_percent=state.split.online_percent,
         batch_percent=state.split.batch_percent,
         mode=state.split.mode,
     )
+
+
+def class_quota(state: State) -> list[ClassQuotaFigures]:
+    """Return the figures of the classes, online first."""
+    return [_part(usage, state.index.gpus_up) for usage in state.classes]
 
 
 def _part(usage: ClassUsage, total: int) -> ClassQuotaFigures:

@@ -7,9 +7,10 @@ response. HEAD asks the node for one byte and follows nothing.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpuyard.core.domain.values import ENDED, AttemptRef, NodeId, TaskId
 from gpuyard.input.strict import WrongRequest
@@ -17,14 +18,27 @@ from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.lookup import SAME, find_answer, read_answer
 from gpuyard.live.control_plane.rest.query import Parameter, counted, switch, text
 from gpuyard.live.control_plane.rest.request import Request
-from gpuyard.live.control_plane.rest.responses import TEXT, Response, StreamingResponse
+from gpuyard.live.control_plane.rest.responses import TEXT, Response, StreamingResponse, json_response
+from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AT_THE_END
+from gpuyard.live.wire.search_answers import SearchAnswer, SearchMatch
 from gpuyard.live.wire.task_answers import TaskAnswer, origin_of
 
 _LARGEST = AT_THE_END - 1
 FIRST_BYTES_SECONDS = 1.0
 LOOK_SECONDS = (0.02, 0.5)
 """Initial and maximum interval at which a follower polls for the next attempt."""
+
+MOST_CONTEXT, USUAL_MATCHES, MOST_MATCHES, LONGEST_SEARCH = 10, 100, 1000, 500
+
+
+def _read_search(value: str) -> str:
+    if len(text(value)) > LONGEST_SEARCH:
+        raise ValueError(f"it must be at most {LONGEST_SEARCH} characters long")
+    if "\n" in value:
+        raise ValueError("it must be within one line")
+    return value
+
 
 PARAMETERS = (
     switch("follow", "Continue until the task has ended."),
@@ -33,6 +47,10 @@ PARAMETERS = (
     counted("tail", "Only this number of bytes at the end, and what follows.", 0, _LARGEST),
     counted("attempt", "Number of the attempt (default: the latest).", 1, 1_000_000),
     Parameter("node", "Node of the member (default: the first).", text),
+    counted("member", "Number of the member, from 0, instead of its node.", 0, 100_000),
+    Parameter("search", "Return the lines that contain this text as JSON, instead of the output.", _read_search),
+    switch("case", "With search: upper and lower case differ."),
+    counted("context", "With search: number of lines before and after each match.", 0, MOST_CONTEXT),
     *SAME,
 )
 
@@ -61,10 +79,14 @@ async def get_logs(context: AppContext, request: Request) -> Response:
         had = "1 attempt" if told.attempts == 1 else f"{told.attempts} attempts"
         message = f"{told.id} has had {had}; attempt {attempt} does not exist."
         raise WrongRequest("UnknownAttempt", message, "attempt", status=404)
-    node = asked.get("node")
+    node = _member(told, asked)
     if node is not None and told.node_ids and node not in told.node_ids and attempt in {None, told.attempts}:
         message = f"{told.id} did not run on node {node}; it ran on {', '.join(told.node_ids)}."
         raise WrongRequest("UnknownNode", message, "node", status=404)
+    if "search" in asked:
+        return await _search(context, request, task, told, node)
+    if wrong := next((name for name in ("case", "context") if name in asked), None):
+        raise WrongRequest("Contradiction", f"{wrong} is only valid together with search.", wrong)
     follow = asked.get("follow", False)
     tail = asked.get("tail")
     limit = asked.get("limit", 0)
@@ -78,6 +100,56 @@ async def get_logs(context: AppContext, request: Request) -> Response:
     else:
         chunks = await _begun(_output(context, wanted, told))
     return StreamingResponse(chunks, {"content-type": TEXT}, endless=follow)
+
+
+def _member(told: TaskAnswer, asked: Mapping[str, Any]) -> str | None:
+    """Return the node that the request names, as such or by the number of the member."""
+    member: int | None = asked.get("member")
+    if member is None:
+        return asked.get("node")
+    if "node" in asked:
+        raise WrongRequest("Contradiction", "Give member or node, not both.", "member")
+    if member >= max(1, len(told.node_ids)):
+        had = "1 member" if len(told.node_ids) == 1 else f"{len(told.node_ids)} members"
+        raise WrongRequest("UnknownNode", f"{told.id} has {had}; they are numbered from 0.", "member", status=404)
+    return told.node_ids[member] if told.node_ids else None
+
+
+async def _search(context: AppContext, request: Request, task: TaskId, told: TaskAnswer, node: str | None) -> Response:
+    """Have the node search the output of an attempt."""
+    asked = request.query
+    if wrong := next((name for name in ("follow", "tail") if name in asked), None):
+        raise WrongRequest("Contradiction", f"{wrong} cannot be combined with search.", wrong)
+    limit = asked.get("limit", USUAL_MATCHES)
+    if limit > MOST_MATCHES:
+        message = f"limit is {limit}; a search returns at most {MOST_MATCHES:,} lines. Continue at next_offset."
+        raise WrongRequest("WrongParameter", message, "limit")
+    attempt = asked.get("attempt") or told.attempts
+    if not attempt or not told.node_ids:
+        return json_response(SearchAnswer([], None, truncated=False))
+    ref = AttemptRef(task, attempt, origin_of(told, attempt))
+    wanted = pb.LogSearch(
+        text=asked["search"], match_case=asked.get("case", False), context=asked.get("context", 0), most=limit
+    )
+    found = await context.scheduler.agents.outputs.search(
+        NodeId(node or told.node_ids[0]), ref, offset=asked.get("offset", 0), wanted=wanted
+    )
+    following = found.next_offset if found.HasField("next_offset") else None
+    return json_response(SearchAnswer([_match(one) for one in found.matches], following, following is not None))
+
+
+def _match(found: pb.LogMatch) -> SearchMatch:
+    return SearchMatch(
+        found.offset,
+        found.line if found.HasField("line") else None,
+        _shown(found.text),
+        [_shown(line) for line in found.before],
+        [_shown(line) for line in found.after],
+    )
+
+
+def _shown(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
 
 
 async def _nothing() -> AsyncGenerator[bytes, None]:

@@ -41,6 +41,7 @@ _WHY = {
 def openapi_document(routes: Sequence[Route], *, version: str, title: str = "gpuyard") -> OpenApiDocument:
     """Return the OpenAPI 3.1 document of these routes."""
     types = [type_ for route in routes for type_ in (route.request, route.answer) if type_ is not None]
+    types += [route.other[1] for route in routes if route.other is not None]
     types += [ErrorAnswer, *([LegacyError] if any(is_legacy(route.path) for route in routes) else [])]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     schema_of = {id(type_): schema for type_, schema in zip(types, schemas, strict=True)}
@@ -81,6 +82,13 @@ def _operation(route: Route, schema_of: Mapping[int, Any]) -> dict[str, Any]:
     error = {"application/json": {"schema": schema_of[id(LegacyError if is_legacy(route.path) else ErrorAnswer)]}}
     wrong = {str(status): {"description": _WHY[status], "content": error} for status in route.all_errors}
     operation["responses"] = {str(route.status): answer, **wrong}
+    if route.other is not None:
+        status, type_ = route.other
+        schema = schema_of[id(type_)]
+        if status == route.status and route.answer is not None:
+            schema = {"anyOf": [schema_of[id(route.answer)], schema]}
+        content = {**(answer["content"] if status == route.status else {}), "application/json": {"schema": schema}}
+        operation["responses"][str(status)] = {"description": "Done, as a parameter asked.", "content": content}
     operation["security"] = [{"token": []}] if route.roles else []
     if route.roles:
         operation["description"] = f"For {', '.join(route.roles)}."

@@ -16,9 +16,11 @@ from starlette.types import Receive, Scope
 
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import Principal
+from gpuyard.live.wire.loopback_peer import LoopbackConnection
 
 MAX_BODY_BYTES = 1 << 20
 MAX_BATCH_BYTES = 64 << 20
+MAX_PROBLEM_BYTES = 8 << 20
 _MAX_DISCARDED_BYTES = 256 << 20
 _MAX_DISCARD_SECONDS = 5.0
 
@@ -35,14 +37,21 @@ class Request(starlette.requests.Request):
         authenticated: Principal | None,
         query: Mapping[str, Any],
         request_id: str,
+        connection: LoopbackConnection | None = None,
     ) -> None:
         super().__init__(scope, receive)
         self.request_id = request_id
         self.client_address = client_address
+        self._connection = connection
         self.authenticated = authenticated
         """The principal that sent it; None only on routes that need no login."""
         self.query = query
         """The query parameters that were given, parsed, by name."""
+
+    @property
+    def peer_uid(self) -> int | None:
+        """Return the uid of the process at the other end of a loopback connection; None for any other connection."""
+        return None if self._connection is None else self._connection.peer_uid
 
     @property
     def principal(self) -> Principal:

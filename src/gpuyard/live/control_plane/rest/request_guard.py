@@ -14,6 +14,8 @@ from starlette.types import Scope as AsgiScope
 from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
 from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.principal import Denied, Principal
+from gpuyard.live.control_plane.access.session_cookie import check_use, cookie_name, read_cookie, set_cookie
+from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.wire.loopback_peer import LoopbackConnection
 
 MAX_CONNECTIONS = 10_000
@@ -27,8 +29,16 @@ _TWO_HOSTS = Denied(400, "BadHost", "Send exactly one Host header and at most on
 class RequestGuard:
     """Checks Host and Origin, and authenticates."""
 
-    def __init__(self, authenticator: Authenticator, allowed_hosts: AllowedHosts) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        allowed_hosts: AllowedHosts,
+        access: AccessStore,
+        session_idle_seconds: float,
+    ) -> None:
         self._authenticator = authenticator
+        self._access = access
+        self._session_idle_seconds = session_idle_seconds
         self._allowed_hosts = allowed_hosts
         self._check = lru_cache(maxsize=1024)(allowed_hosts.check)
         self._connections: dict[int, tuple[Any, LoopbackConnection]] = {}
@@ -50,8 +60,28 @@ class RequestGuard:
         return self._check(host, origin)
 
     def authenticate(self, scope: AsgiScope) -> Principal | Denied:
-        """Return the principal that sent the request, or a denial."""
-        return self._authenticator.authenticate(scope["headers"], self.connection(scope))
+        """Return the principal that sent the request, or a denial.
+
+        A token takes precedence over the cookie of a session, and both over the uid: a request with a session that has
+        ended never becomes the implicit admin.
+        """
+        headers, connection = scope["headers"], self.connection(scope)
+        session = None if _has_token(headers) else read_cookie(headers, scope.get("scheme") == "https")
+        if session is None:
+            return self._authenticator.authenticate(headers, connection)
+        if isinstance(session, Denied):
+            return session
+        if denied := check_use(scope["method"], headers):
+            return denied
+        return self._access.find_session(session, connection.peer[0], connection.peer_uid, self._session_idle_seconds)
+
+    def removed_cookie(self, scope: AsgiScope) -> bytes | None:
+        """Return the header that removes the session of a request from the browser; None if the request has none."""
+        headers, tls = scope["headers"], scope.get("scheme") == "https"
+        if _has_token(headers) or read_cookie(headers, tls) is None:
+            return None
+        host = next(value for name, value in headers if name == b"host").decode("latin-1").strip()
+        return set_cookie(cookie_name(host, tls), "", tls).encode("latin-1")
 
     def connection(self, scope: AsgiScope) -> LoopbackConnection:
         """Return the connection a request came over, always the same object for the same connection."""
@@ -66,3 +96,7 @@ class RequestGuard:
             if len(self._connections) > MAX_CONNECTIONS:
                 del self._connections[next(iter(self._connections))]
         return connection
+
+
+def _has_token(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"authorization" for name, _ in headers)

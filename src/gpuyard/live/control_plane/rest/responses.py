@@ -28,8 +28,14 @@ CLIENT_ENDED = "gpuyard.client_ended"
 CHUNK_BYTES = 256 * 1024
 ACCESS_CHECK_SECONDS = 1.0
 """Interval of the check that the reader of a stream still has access."""
-_ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
-"""Responses hold tenants' data: caches must not keep them, and browsers must not guess their type."""
+SECURITY_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+]
+"""Of every answer, errors included: browsers must not guess its type, show it to other pages, or tell its address."""
+_ALWAYS = [(b"cache-control", b"no-store"), *SECURITY_HEADERS]
+"""Responses hold tenants' data: caches must not keep them."""
 
 encode = msgspec.json.Encoder().encode
 
@@ -48,8 +54,8 @@ class Response(starlette.responses.Response):
 class LargeResponse(Response):
     """A complete response in many parts, sent chunk by chunk so that a large one does not block the event loop."""
 
-    def __init__(self, parts: list[bytes], status_code: int = 200) -> None:
-        super().__init__(None, status_code, {"content-length": str(sum(map(len, parts)))})
+    def __init__(self, parts: list[bytes], status_code: int = 200, media_type: str | None = None) -> None:
+        super().__init__(None, status_code, {"content-length": str(sum(map(len, parts)))}, media_type)
         self.parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002

@@ -23,12 +23,16 @@ class Route:
     handle: Handler
     action: Action | None
     """The action that the caller must be permitted; None: no login is needed."""
+    names_caller: bool = False
+    """Without an action: the caller is authenticated if it can be, and the request must obey the rules for cookies."""
     summary: str
     request: Any = None
     """The type of the JSON body."""
     answer: Any = None
     """The type of the JSON response; None: the response has the media type `media`."""
     status: int = 200
+    other: tuple[int, Any] | None = None
+    """Another status and type with which it answers, if a parameter asks for it."""
     query: tuple[Parameter, ...] = ()
     errors: tuple[int, ...] = ()
     """Error statuses in addition to those that every route can have."""

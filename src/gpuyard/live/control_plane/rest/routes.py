@@ -8,25 +8,50 @@ from functools import partial
 from gpuyard.core.domain import commands as command
 from gpuyard.live.control_plane.access.principal import Action
 from gpuyard.live.control_plane.rest import (
+    alerts,
     events,
     gpus,
     health,
+    history,
+    jobs,
     leases,
+    live,
     logs,
     manual,
+    metrics,
     nodes,
+    overview,
     predictions,
+    sessions,
+    stories,
     submit,
     tasks,
     tenants,
+    timeline,
+    usage,
     users,
 )
 from gpuyard.live.control_plane.rest.legacy.routes import LEGACY
 from gpuyard.live.control_plane.rest.lookup import SAME
 from gpuyard.live.control_plane.rest.route import Route
+from gpuyard.live.wire import alert_answers, history_answers, live_answers
 from gpuyard.live.wire import answers as wire
+from gpuyard.live.wire.job_answers import (
+    JobRow,
+    PlanAnswer,
+    PlanList,
+    PlanRequest,
+    SimulationAnswer,
+    SimulationList,
+    SimulationRequest,
+)
+from gpuyard.live.wire.preview_answers import PreviewAnswer
+from gpuyard.live.wire.search_answers import SearchAnswer
+from gpuyard.live.wire.story_answers import StoryAnswer
 from gpuyard.live.wire.task_answers import BatchAnswer, TaskAnswer
 from gpuyard.live.wire.tasks import BatchRequest, TaskRequest
+from gpuyard.live.wire.timeline_answers import TimelineAnswer
+from gpuyard.live.wire.usage_answers import UsageAnswer
 
 SEE, SUBMIT, STOP = Action.SEE, Action.SUBMIT, Action.STOP
 SEE_CLUSTER, RUN_CLUSTER = Action.SEE_CLUSTER, Action.RUN_CLUSTER
@@ -36,6 +61,9 @@ _TASK = partial(Route, section="Tasks")
 _LEASE = partial(Route, section="Leases")
 _CLUSTER = partial(Route, section="GPUs, nodes, quota")
 _ACCESS = partial(Route, section="Tenants, users, tokens")
+_STATE = partial(Route, section="State and history")
+_ALERT = partial(Route, section="Alerts and usage")
+_JOB = partial(Route, section="Plans and simulations")
 _SERVER = partial(Route, section="The scheduler", action=None)
 
 _V1 = "/api/v1"
@@ -45,20 +73,20 @@ _A_TASK = {"priority": "high", "gpu_count": 1, "command": "python train.py"}
 
 # fmt: off
 TASKS = (
-    _TASK(method="POST", path=f"{_V1}/tasks", handle=submit.post_task, action=SUBMIT, request=TaskRequest, answer=submit.SubmitAnswer, status=201, errors=(409, 429), idempotent=True, example=_A_TASK,
+    _TASK(method="POST", path=f"{_V1}/tasks", handle=submit.post_task, action=SUBMIT, request=TaskRequest, answer=submit.SubmitAnswer, status=201, other=(200, PreviewAnswer), query=submit.DRY_RUN, errors=(409, 429), idempotent=True, example=_A_TASK,
           summary="Submit a task; with `array`, several tasks, which `tasks` lists."),
     _TASK(method="POST", path=f"{_V1}/tasks:batch", handle=submit.post_batch, action=SUBMIT, request=BatchRequest, answer=BatchAnswer, status=201, errors=(409, 429), idempotent=True, example={"tasks": [_A_TASK]},
           summary="Submit many tasks, all or none."),
-    _TASK(method="GET", path=f"{_V1}/tasks", handle=tasks.list_tasks, action=SEE, answer=wire.TaskList, query=tasks.FILTERS,
-          summary="List tasks, newest first."),
+    _TASK(method="GET", path=f"{_V1}/tasks", handle=tasks.list_tasks, action=SEE, answer=wire.TaskList, other=(200, tasks.TaskSummaryList), query=tasks.LIST,
+          summary="List and search tasks, newest first or in another order."),
     _TASK(method="GET", path=_ID, handle=tasks.get_task, action=SEE, answer=TaskAnswer, query=SAME, errors=(404,),
           summary="One task."),
     _TASK(method="PATCH", path=_ID, handle=tasks.change_task, action=STOP, request=tasks.TaskChange, answer=TaskAnswer, query=SAME, errors=(404, 409), example={"priority": 90},
           summary="Change the priority or raise the timeout of a task."),
     _TASK(method="DELETE", path=_ID, handle=tasks.cancel_task, action=STOP, answer=wire.CancelAnswer, query=SAME, errors=(404,),
           summary="Cancel a task; a task that has ended is not changed."),
-    _TASK(method="GET", path=f"{_ID}/logs", handle=logs.get_logs, action=SEE, query=logs.PARAMETERS, errors=(404, 409), media="text/plain",
-          summary="Get the output of a task."),
+    _TASK(method="GET", path=f"{_ID}/logs", handle=logs.get_logs, action=SEE, query=logs.PARAMETERS, other=(200, SearchAnswer), errors=(404, 409), media="text/plain",
+          summary="Get the output of a task, or search it."),
     _TASK(method="GET", path=f"{_ID}/explain", handle=tasks.explain_task, action=SEE, answer=wire.ExplainAnswer, query=SAME, errors=(404,),
           summary="Explain why a task waits and when it is likely to start."),
     _TASK(method="POST", path=f"{_ID}/suspend", handle=tasks.command_handler(command.SuspendTask), action=STOP, answer=TaskAnswer, query=SAME, errors=(404, 409),
@@ -71,6 +99,16 @@ TASKS = (
           summary="Release a task that is on hold."),
     _TASK(method="GET", path=f"{_V1}/events", handle=events.get_events, action=SEE, query=events.PARAMETERS, media="text/event-stream",
           summary="Stream events as they happen; Last-Event-ID continues an earlier stream."),
+)
+
+STORIES = (
+    _TASK(method="GET", path=f"{_ID}/events", handle=stories.get_story, action=SEE, answer=StoryAnswer, query=stories.PARAMETERS, errors=(404,),
+          summary="List the events of a task from its submission to its end."),
+)
+
+TIMELINE = (
+    _TASK(method="GET", path=f"{_V1}/timeline", handle=timeline.get_timeline, action=SEE, answer=TimelineAnswer, query=timeline.PARAMETERS, errors=(404,),
+          summary="Show which task held which GPU when."),
 )
 
 LEASES = (
@@ -93,8 +131,8 @@ CLUSTER = (
           summary="Change the split, effective at once."),
     _CLUSTER(method="GET", path=f"{_V1}/predictions", handle=predictions.get_predictions, action=SEE_CLUSTER, answer=wire.PredictionsAnswer,
           summary="Show the accuracy of recent predictions and the model in use."),
-    _CLUSTER(method="GET", path="/metrics", handle=predictions.get_metrics, action=SEE_CLUSTER, media="text/plain",
-          summary="Show the same in the Prometheus format."),
+    _CLUSTER(method="GET", path="/metrics", handle=metrics.get_metrics, action=SEE_CLUSTER, media="text/plain",
+          summary="Show metrics of the cluster in the Prometheus format."),
     _CLUSTER(method="GET", path=f"{_V1}/nodes", handle=nodes.list_nodes, action=SEE_CLUSTER, answer=wire.NodeList,
           summary="All nodes."),
     _CLUSTER(method="GET", path=_NODE, handle=nodes.get_node, action=SEE_CLUSTER, answer=wire.NodeAnswer, errors=(404,),
@@ -138,6 +176,67 @@ ACCESS = (
             summary="Revoke a token."),
 )
 
+STATE = (
+    _STATE(method="GET", path=f"{_V1}/overview", handle=overview.get_overview, action=SEE, answer=live_answers.OverviewAnswer,
+           summary="Show the state of the cluster in one answer."),
+    _STATE(method="GET", path=f"{_V1}/live", handle=live.get_live, action=SEE, media="text/event-stream",
+           summary="Stream the state of the cluster and all GPUs once a second."),
+    _STATE(method="GET", path=f"{_V1}/history", handle=history.get_history, action=SEE_CLUSTER, answer=history_answers.HistoryAnswer, query=history.OF_CLUSTER, errors=(404,),
+           summary="Show the history of the cluster."),
+    _STATE(method="GET", path=f"{_V1}/gpus/{{node}}/{{index}}/history", handle=history.get_gpu_history, action=SEE_CLUSTER, answer=history_answers.HistoryAnswer, query=history.OF_GPU, errors=(404,),
+           summary="Show the history of a GPU; its id is NODE/INDEX."),
+    _STATE(method="GET", path=f"{_NODE}/history", handle=history.get_node_history, action=SEE_CLUSTER, answer=history_answers.HistoryAnswer, query=history.OF_NODE, errors=(404,),
+           summary="Show the history of a node: processors, memory, latency."),
+    _STATE(method="GET", path=f"{_ID}/history", handle=history.get_task_history, action=SEE, answer=history_answers.TaskHistoryAnswer, query=(*SAME, *history.OF_TASK), errors=(404,),
+           summary="Show the history of the GPUs of a task, from its start to its end."),
+)
+
+_PLAN, _SIMULATION = f"{_V1}/plans", f"{_V1}/simulations"
+JOBS = (
+    _JOB(method="POST", path=_PLAN, handle=jobs.post_plan, action=SUBMIT, request=PlanRequest, answer=JobRow, status=202, errors=(429,), example={"problem": "gpus: 2", "strategies": ["search"], "seconds": 5},
+         summary="Plan workflows of model calls, as a background job."),
+    _JOB(method="GET", path=_PLAN, handle=jobs.list_plans, action=SEE, answer=PlanList,
+         summary="List recent plans."),
+    _JOB(method="GET", path=f"{_PLAN}/{{id}}", handle=jobs.get_plan, action=SEE, answer=PlanAnswer, errors=(404,),
+         summary="One plan with its results."),
+    _JOB(method="DELETE", path=f"{_PLAN}/{{id}}", handle=jobs.remover("plan"), action=SUBMIT, answer=wire.MessageAnswer, errors=(404,),
+         summary="Cancel a plan, or remove one that has ended."),
+    _JOB(method="POST", path=_SIMULATION, handle=jobs.post_simulation, action=SUBMIT, request=SimulationRequest, answer=JobRow, status=202, errors=(429,), example={"source": {"generate": 100}, "policies": ["fifo", "default"], "nodes": "2x8"},
+         summary="Simulate scheduling policies, as a background job."),
+    _JOB(method="GET", path=_SIMULATION, handle=jobs.list_simulations, action=SEE, answer=SimulationList,
+         summary="List recent simulations."),
+    _JOB(method="GET", path=f"{_SIMULATION}/{{id}}", handle=jobs.get_simulation, action=SEE, answer=SimulationAnswer, errors=(404,),
+         summary="One simulation with its results."),
+    _JOB(method="DELETE", path=f"{_SIMULATION}/{{id}}", handle=jobs.remover("simulation"), action=SUBMIT, answer=wire.MessageAnswer, errors=(404,),
+         summary="Cancel a simulation, or remove one that has ended."),
+)
+
+SESSIONS = (
+    _ACCESS(method="POST", path=f"{_V1}/session", handle=sessions.post_session, action=None, names_caller=True, request=wire.LoginRequest, answer=wire.SessionAnswer, errors=(401, 429), example={"username": "alice", "password": "correct horse"},
+            summary="Log in from a browser: set the cookie of a new session."),
+    _ACCESS(method="GET", path=f"{_V1}/session", handle=sessions.get_session, action=None, names_caller=True, answer=wire.SessionAnswer,
+            summary="Show who you are and what you may do; also without a login."),
+    _ACCESS(method="DELETE", path=f"{_V1}/session", handle=sessions.delete_session, action=None, names_caller=True, answer=wire.MessageAnswer,
+            summary="Log out: end the session of the cookie."),
+)
+
+ALERTS = (
+    _ALERT(method="GET", path=f"{_V1}/alerts", handle=alerts.list_alerts, action=SEE_CLUSTER, answer=alert_answers.AlertList, query=alerts.LIST,
+           summary="List alerts, firing ones first."),
+    _ALERT(method="GET", path=f"{_V1}/alerts/rules", handle=alerts.list_rules, action=SEE_CLUSTER, answer=alert_answers.AlertRuleList,
+           summary="List the rules of alerts."),
+    _ALERT(method="GET", path=f"{_V1}/alerts/history", handle=alerts.get_history, action=SEE_CLUSTER, answer=alert_answers.AlertHistory, query=alerts.HISTORY,
+           summary="List changes of alerts, newest first."),
+    _ALERT(method="GET", path=f"{_V1}/alerts/silences", handle=alerts.list_silences, action=SEE_CLUSTER, answer=alert_answers.SilenceList,
+           summary="List silences that have not ended."),
+    _ALERT(method="POST", path=f"{_V1}/alerts/silences", handle=alerts.post_silence, action=RUN_CLUSTER, request=alert_answers.SilenceRequest, answer=alert_answers.SilenceAnswer, status=201, errors=(409,), example={"matchers": {"node": "n1"}, "seconds": 3600},
+           summary="Silence alerts: they are not sent until the silence ends."),
+    _ALERT(method="DELETE", path=f"{_V1}/alerts/silences/{{id}}", handle=alerts.delete_silence, action=RUN_CLUSTER, answer=wire.MessageAnswer, errors=(404,),
+           summary="End a silence."),
+    _ALERT(method="GET", path=f"{_V1}/usage", handle=usage.get_usage, action=SEE, answer=UsageAnswer, query=usage.PARAMETERS,
+           summary="GPU-hours, idle and lost time, energy and waits of a window; as CSV with format=csv."),
+)
+
 _get_document, _get_page = manual.documented(lambda: ROUTES)
 
 SERVER = (
@@ -154,4 +253,17 @@ SERVER = (
 )
 # fmt: on
 
-ROUTES: tuple[Route, ...] = (*TASKS, *LEASES, *CLUSTER, *ACCESS, *LEGACY, *SERVER)
+ROUTES: tuple[Route, ...] = (
+    *TASKS,
+    *STORIES,
+    *LEASES,
+    *CLUSTER,
+    *STATE,
+    *ACCESS,
+    *SESSIONS,
+    *ALERTS,
+    *TIMELINE,
+    *JOBS,
+    *LEGACY,
+    *SERVER,
+)

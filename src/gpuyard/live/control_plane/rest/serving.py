@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gpuyard.live.control_plane.descriptors import for_clients, for_http
-from gpuyard.live.control_plane.rest.responses import CLIENT_ENDED, ENDLESS, HANG_UP, encode
+from gpuyard.live.control_plane.rest.responses import CLIENT_ENDED, ENDLESS, HANG_UP, SECURITY_HEADERS, encode
 from gpuyard.live.control_plane.settings import ServerTlsSection
 from gpuyard.live.wire.answers import Error, ErrorAnswer
 
@@ -296,7 +296,8 @@ class _Connection(HttpToolsProtocol):
             body = encode(ErrorAnswer(Error(code, sentence)))
             head = (
                 f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
-                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n"
             )
-            self.transport.write(head.encode() + body)
+            safe = b"".join(name + b": " + value + b"\r\n" for name, value in SECURITY_HEADERS)
+            self.transport.write(head.encode() + safe + b"\r\n" + body)
         self.transport.close()

@@ -19,6 +19,8 @@ from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Sco
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import CommandRefused
 from gpuyard.live.control_plane.rest.lookup import tenant_of_task
+from gpuyard.live.control_plane.rest.previews import preview_of
+from gpuyard.live.control_plane.rest.query import switch
 from gpuyard.live.control_plane.rest.request import MAX_BATCH_BYTES, Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, separated
 from gpuyard.live.control_plane.submissions import Submission
@@ -48,10 +50,19 @@ class SubmitAnswer(TaskAnswer, frozen=True, kw_only=True):
     tasks: list[TaskAnswer] | UnsetType = UNSET
 
 
+DRY_RUN = (
+    switch("dry_run", "Submit nothing; return where and when the task, of an array the first one, would start."),
+)
+
+
 async def post_task(context: AppContext, request: Request) -> Response:
     """Submit one task, or an array of tasks."""
     body = await request.body()
     task = _read_one(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_one, body)
+    if request.query.get("dry_run"):
+        submission = submission_of(context, request, task)
+        await check_dependencies(context, request, [submission], batch=False)
+        return await preview_of(context, submission)
     answers = await accept(context, request, [submission_of(context, request, task)], body)
     if task.array is None:
         return Response(answers[0], 201)
@@ -160,7 +171,7 @@ async def accept(
     context: AppContext, request: Request, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
 ) -> list[bytes]:
     """Submit, and return the accepted tasks, each as JSON."""
-    await _check_dependencies(context, request, submissions, batch=batch)
+    await check_dependencies(context, request, submissions, batch=batch)
     views = await submit(context, request, submissions, body, batch=batch)
     if len(views) == sum(len(submission.specs) for submission in submissions):
         if len(views) == 1:
@@ -210,7 +221,7 @@ async def _accepted_before(context: AppContext, request: Request, tenant: Tenant
     return [answer[1] for answer in answers if answer is not None]
 
 
-async def _check_dependencies(
+async def check_dependencies(
     context: AppContext, request: Request, submissions: Sequence[Submission], *, batch: bool
 ) -> None:
     """Refuse dependencies on other tenants' tasks if the caller sees only one tenant: they reveal how those end."""

@@ -2,13 +2,16 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast, get_args
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field, json
+from msgspec.structs import replace
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.refusals import NotLonger, TaskIsOver, UnknownTask
-from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
+from gpuyard.core.domain.values import ENDED, TaskClass, TaskId, TaskStatus, TenantId
+from gpuyard.core.engine.state import State
+from gpuyard.input.nearest_name import closest_word
 from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.control_plane.access.principal import Action, Denied, visible_tenant
 from gpuyard.live.control_plane.queries import TaskPage
@@ -19,12 +22,15 @@ from gpuyard.live.control_plane.rest.query import Parameter, counted, instant, n
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.rest.route import Handler
-from gpuyard.live.control_plane.stores.archive import Filters
+from gpuyard.live.control_plane.stores.archive import NEWEST_FIRST, Filters, Order, SortKey
 from gpuyard.live.wire.answers import CancelAnswer, ExplainAnswer
-from gpuyard.live.wire.limits import PositiveSeconds, Priority, instant_of
-from gpuyard.live.wire.tasks import HIGH, LOW, format_task_id
+from gpuyard.live.wire.limits import Instant, PositiveSeconds, Priority, instant_of
+from gpuyard.live.wire.tasks import HIGH, LOW, format_task_id, parse_task_id
 
 USUAL_LIMIT = 100
+MOST_OFFSET = 100_000
+LONGEST_SEARCH = 200
+SORT_KEYS: tuple[str, ...] = get_args(SortKey)
 STATUSES: dict[str, TaskStatus] = {**{status.value: status for status in TaskStatus}, "completed": TaskStatus.SUCCESS}
 """`completed` is the legacy name of success."""
 
@@ -78,6 +84,72 @@ FILTERS = (
 )
 
 
+def _read_search(value: str) -> str:
+    if len(text(value)) > LONGEST_SEARCH:
+        raise ValueError(f"it must be at most {LONGEST_SEARCH} characters long")
+    return value.casefold()
+
+
+def _read_order(value: str) -> Order:
+    by = value.removeprefix("-")
+    if by not in SORT_KEYS:
+        near = closest_word(by, SORT_KEYS)
+        raise ValueError(f'did you mean "{near}"?' if near else f"known values: {', '.join(SORT_KEYS)}")
+    return Order(cast("SortKey", by), descending=value != by)
+
+
+LIST = (
+    *FILTERS,
+    Parameter("q", "Only tasks with this text in their name, command, id or user; case does not matter.", _read_search),
+    Parameter(
+        "sort",
+        f"Order of the list: {', '.join(SORT_KEYS)}; with a leading - the largest first (default: -created_at).",
+        _read_order,
+        values=tuple(way + key for key in SORT_KEYS for way in ("", "-")),
+    ),
+    counted("offset", "Skip this many tasks of the list; not together with cursor.", 0, MOST_OFFSET),
+    Parameter(
+        "fields", "summary: only the fields that a table shows.", one_of({"summary": "summary"}), values=("summary",)
+    ),
+)
+
+
+class TaskSummary(Struct, frozen=True):
+    """The fields of a task that a table shows."""
+
+    id: str
+    name: str
+    status: TaskStatus
+    tenant_id: str
+    user: str
+    project: str
+    task_class: TaskClass = field(name="class")
+    priority: str | int
+    gpu_count: int
+    gpu_model: str | list[str] | None
+    node_id: str | None
+    created_at: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+    exit_code: int | None
+    reason: str | None
+    reason_code: str | None
+    expected_start: Instant | None = None
+    """When a waiting task with a reservation is expected to start; null: unknown, see `explain`."""
+
+
+class TaskSummaryList(Struct, frozen=True):
+    """A page of tasks with the fields of a table. `next_cursor` is null on the last page and in other orders."""
+
+    tasks: list[TaskSummary]
+    total: int
+    """Number of matching tasks over all pages."""
+    next_cursor: str | None
+
+
+_read_summary = json.Decoder(TaskSummary).decode
+
+
 class RawTaskList(Struct, frozen=True):
     """A page of tasks that are already encoded as JSON."""
 
@@ -100,7 +172,40 @@ _read_change = Strict(TaskChange).json
 
 async def list_tasks(context: AppContext, request: Request) -> Response:
     """List a page of tasks."""
-    return page_of(await find_page(context, request), lambda answer: answer)
+    asked = request.query
+    if "cursor" in asked and ("offset" in asked or asked.get("sort", NEWEST_FIRST) != NEWEST_FIRST):
+        wrong = "offset" if "offset" in asked else "sort"
+        message = f"{wrong} cannot be combined with cursor; give one of them. Use offset for pages in another order."
+        raise WrongRequest("Contradiction", message, wrong)
+    page = await find_page(context, request)
+    if "fields" not in asked:
+        return page_of(page, lambda answer: answer)
+    summaries = [_read_summary(answer) for answer in page.answers]
+    starts = await _expected_starts(context, [one for one in summaries if one.status is TaskStatus.PENDING])
+    return json_response(
+        RawTaskList(
+            [replace(one, expected_start=starts[one.id]) if one.id in starts else one for one in summaries],
+            page.total,
+            cursor_or_none(page.next_cursor),
+        )
+    )
+
+
+async def _expected_starts(context: AppContext, waiting: list[TaskSummary]) -> dict[str, str]:
+    """Return when tasks with a reservation are expected to start; the others are not known without a long search."""
+    if not waiting:
+        return {}
+    ids = [one.id for one in waiting]
+
+    def ask(state: State, now: float) -> dict[str, str]:
+        found = {one: state.reservations.get(parse_task_id(one)) for one in ids}
+        return {
+            one: instant_of(max(now, promised.starts_at))
+            for one, promised in found.items()
+            if promised is not None and promised.starts_at is not None
+        }
+
+    return await context.scheduler.queries.look(ask)
 
 
 async def find_page(context: AppContext, request: Request, asked: Mapping[str, Any] | None = None) -> TaskPage:
@@ -119,8 +224,15 @@ async def find_page(context: AppContext, request: Request, asked: Mapping[str, A
         project=asked.get("project"),
         name=asked.get("name"),
         since=asked.get("since"),
+        text=asked.get("q"),
     )
-    return await context.scheduler.queries.page(filters, asked.get("cursor"), asked.get("limit", USUAL_LIMIT))
+    return await context.scheduler.queries.page(
+        filters,
+        asked.get("cursor"),
+        asked.get("limit", USUAL_LIMIT),
+        asked.get("sort", NEWEST_FIRST),
+        asked.get("offset", 0),
+    )
 
 
 def page_of(page: TaskPage, told: Callable[[Raw], Any]) -> Response:

@@ -1,9 +1,13 @@
 """Ended tasks on disk, which are no longer in memory but still appear in every list.
 
-    tasks     the columns that lists filter by: narrow, so that a scan without an index of a million rows is fast
+    tasks     the columns that lists filter and sort by: narrow, so that a scan without an index of a million rows is fast
+    texts     what a search looks at
     answers   the answer of the API for each task, ready to send
+    stories   the events of each task, ready to send
+    runs      which GPUs each task held when, for the timeline
     counts    rows by (tenant, status, priority), updated in the same transaction: totals without counting
     keys      idempotency keys of submissions
+    spans     the times in which tasks waited or held GPUs, for usage
     included  the last event of the journal that is included, written in the same transaction as its rows
 
 The archive is derived from the journal. After a crash it may lack the newest rows, but never rows in between: `seq` is
@@ -11,7 +15,8 @@ the event after which rows must be added again. A damaged archive is set aside a
 is not affected.
 
 A page is merged from one index scan per status, newest first. Each scan stops when the page is full, so the cost of a
-page depends on its size and not on the size of the archive.
+page depends on its size and not on the size of the archive. Other orders have an index each. A search looks at the text
+of every task until its page is full; the number of all matches is kept until the archive changes.
 
 Reads use their own connections and never wait for a writer. All methods may be called from any thread.
 """
@@ -23,12 +28,12 @@ from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from gpuyard.core.domain.values import ENDED, TaskClass, TaskId, TaskStatus, TenantId, Value
+from gpuyard.core.domain.values import ENDED, NodeId, TaskClass, TaskId, TaskStatus, TenantId, Value
 from gpuyard.live.control_plane.stores.database import (
     DatabaseLayout,
     StoreDamaged,
@@ -37,23 +42,43 @@ from gpuyard.live.control_plane.stores.database import (
     open_database,
     transaction,
 )
+from gpuyard.live.control_plane.usage.accounting import Account, OwnedSpan
+from gpuyard.live.control_plane.usage.spans import UsageSpan
 
 _Item = TypeVar("_Item")
+SortKey: TypeAlias = Literal["created_at", "priority", "started_at", "finished_at", "name", "status"]
+_COLUMNS: dict[SortKey, str] = {
+    "created_at": "id",  # numbers are assigned in the order of submission
+    "priority": "priority",
+    "started_at": "started_at",
+    "finished_at": "finished_at",
+    "name": "name",
+    "status": "status",
+}
+_OWN_INDEX: dict[SortKey, str] = {"started_at": "started", "name": "name", "priority": "priority"}
+"""Orders with an index that also has the tenant and the status; `id`, `finished_at` and `status` have older ones."""
+MOST_SEARCHES = 64
+"""How many totals of searches are kept."""
 _WHAT = "ended tasks"
 _HIGHEST = (1 << 63) - 1
 """The largest integer of SQLite."""
 _ROWS_A_STATEMENT = 64
 """Rows per statement: SQLite releases and takes the interpreter lock once per statement."""
-_LAYOUT = DatabaseLayout(
-    what=_WHAT,
-    version=1,
-    durable=True,  # a snapshot may cover tasks that only the archive still holds
-    exclusive=False,
-    tables="""
+_SPANS = """
+        CREATE TABLE spans (
+            task INTEGER NOT NULL, tenant TEXT NOT NULL, user TEXT NOT NULL, project TEXT NOT NULL,
+            start REAL NOT NULL, finish REAL NOT NULL, outcome TEXT NOT NULL, attempt INTEGER NOT NULL,
+            model TEXT NOT NULL, milli INTEGER NOT NULL, idle REAL, watts REAL
+        );
+        CREATE INDEX spans_by_task ON spans (task);
+        CREATE INDEX spans_by_finish ON spans (finish, start);
+        CREATE TRIGGER removed_spans AFTER DELETE ON tasks BEGIN DELETE FROM spans WHERE task = old.id; END
+"""
+_TABLES = """
         CREATE TABLE tasks (
             id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, status TEXT NOT NULL, class TEXT NOT NULL,
             priority INTEGER NOT NULL, user TEXT NOT NULL, project TEXT NOT NULL, name TEXT NOT NULL,
-            created_at REAL NOT NULL, finished_at REAL NOT NULL
+            created_at REAL NOT NULL, finished_at REAL NOT NULL, started_at REAL
         );
         CREATE INDEX by_status ON tasks (status);
         CREATE INDEX by_priority ON tasks (priority, status);
@@ -68,13 +93,6 @@ _LAYOUT = DatabaseLayout(
             tenant TEXT NOT NULL, status TEXT NOT NULL, priority INTEGER NOT NULL, count INTEGER NOT NULL,
             PRIMARY KEY (tenant, status, priority)
         ) WITHOUT ROWID;
-        CREATE TRIGGER removed AFTER DELETE ON tasks BEGIN
-            UPDATE counts SET count = count - 1
-            WHERE tenant = old.tenant AND status = old.status AND priority = old.priority;
-            DELETE FROM counts
-            WHERE tenant = old.tenant AND status = old.status AND priority = old.priority AND count = 0;
-            DELETE FROM answers WHERE id = old.id;
-        END;
         CREATE TABLE keys (
             tenant TEXT NOT NULL, key TEXT NOT NULL, body_hash BLOB NOT NULL, tasks BLOB NOT NULL, at REAL NOT NULL,
             PRIMARY KEY (tenant, key)
@@ -82,7 +100,65 @@ _LAYOUT = DatabaseLayout(
         CREATE INDEX keys_by_age ON keys (at);
         CREATE TABLE included (seq INTEGER NOT NULL);
         INSERT INTO included VALUES (0)
-    """,
+    """
+_STORIES = """
+        CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+        CREATE INDEX sorted_by_started ON tasks (started_at, id, tenant, status);
+        CREATE INDEX sorted_by_name ON tasks (name, id, tenant, status);
+        CREATE INDEX sorted_by_priority ON tasks (priority, id, tenant, status);
+        CREATE TABLE stories (id INTEGER PRIMARY KEY, story BLOB NOT NULL);
+        CREATE TABLE runs (
+            task INTEGER NOT NULL, place INTEGER NOT NULL, gpu TEXT NOT NULL, started_at REAL NOT NULL,
+            ended_at REAL NOT NULL, share REAL NOT NULL, PRIMARY KEY (task, place, gpu)
+        ) WITHOUT ROWID;
+        CREATE INDEX runs_by_end ON runs (ended_at, started_at);
+        CREATE TRIGGER removed AFTER DELETE ON tasks BEGIN
+            UPDATE counts SET count = count - 1
+            WHERE tenant = old.tenant AND status = old.status AND priority = old.priority;
+            DELETE FROM counts
+            WHERE tenant = old.tenant AND status = old.status AND priority = old.priority AND count = 0;
+            DELETE FROM answers WHERE id = old.id;
+            DELETE FROM stories WHERE id = old.id;
+            DELETE FROM texts WHERE id = old.id;
+            DELETE FROM runs WHERE task = old.id;
+        END
+"""
+_TO_VERSION_2 = "".join(
+    (
+        """
+        ALTER TABLE tasks ADD COLUMN started_at REAL;
+        UPDATE tasks SET
+            started_at = (julianday(json_extract(told.answer, '$.started_at')) - 2440587.5) * 86400.0
+        FROM (SELECT id, CAST(answer AS TEXT) AS answer FROM answers) AS told
+        WHERE told.id = tasks.id AND json_valid(told.answer);
+        DROP TRIGGER removed;
+""",
+        _STORIES,
+        """;
+        INSERT INTO texts
+        SELECT id, lower(name || char(10) || 'task-' || id || char(10) || user || char(10)
+            || coalesce(substr(json_extract(CAST(answer AS TEXT), '$.command'), 1, 2000), ''))
+        FROM tasks JOIN answers USING (id)
+        WHERE json_valid(CAST(answer AS TEXT));
+        INSERT OR IGNORE INTO runs
+        SELECT tasks.id, 0, gpu.value, tasks.started_at, tasks.finished_at,
+            coalesce(json_extract(told.answer, '$.gpu_fraction'), 1.0)
+        FROM tasks JOIN (SELECT id, CAST(answer AS TEXT) AS answer FROM answers) AS told USING (id),
+            json_each(told.answer, '$.allocated_gpus') AS gpu
+        WHERE tasks.started_at IS NOT NULL AND json_valid(told.answer)
+""",
+    )
+)
+"""Fills the columns and the runs of the last attempts from the answers."""
+LONGEST_TEXT = 2000
+"""Number of characters of a command that a search looks at."""
+_LAYOUT = DatabaseLayout(
+    what=_WHAT,
+    version=2,
+    upgrades=(f"{_TO_VERSION_2};{_SPANS}",),
+    durable=True,  # a snapshot may cover tasks that only the archive still holds
+    exclusive=False,
+    tables=";".join((_TABLES, _STORIES, _SPANS)),
 )
 
 
@@ -100,6 +176,20 @@ class ArchiveRow(Value, frozen=True):
     created_at: float
     finished_at: float
     answer: bytes
+    started_at: float | None = None
+    text: str = ""
+    """What a search looks at: see `searched_text`."""
+    story: bytes = b""
+    """The events of the task, as a list in JSON."""
+    runs: tuple[tuple[int, str, float, float, float], ...] = ()
+    """Number of the run, GPU, start, end and share."""
+    spans: tuple[UsageSpan, ...] = ()
+
+
+def searched_text(task: TaskId, name: str, user: str, command: str | tuple[str, ...] | None) -> str:
+    """Return the text of a task in which a search looks, without the difference of upper and lower case."""
+    words = command if isinstance(command, str) else " ".join(command or ())
+    return f"{name}\ntask-{task}\n{user}\n{words[:LONGEST_TEXT]}".casefold()
 
 
 class Filters(Value, frozen=True):
@@ -113,9 +203,54 @@ class Filters(Value, frozen=True):
     name: str | None = None
     since: float | None = None
     """Created at this time or later."""
+    text: str | None = None
+    """Part of `searched_text`, in the form that `casefold` returns."""
 
 
 EVERYTHING = Filters()
+
+
+class Order(Value, frozen=True):
+    """The order of a list. Tasks with equal keys are in the order of their numbers, in the same direction."""
+
+    by: SortKey = "created_at"
+    descending: bool = True
+
+
+NEWEST_FIRST = Order()
+
+
+class OrderedPage(NamedTuple):
+    """Part of an ordered list."""
+
+    rows: list[tuple[Any, TaskId]]
+    """Sort key and number of each task."""
+    total: int
+    """Number of tasks in the whole list."""
+
+
+class RunFilter(NamedTuple):
+    """The runs of a timeline."""
+
+    start: float
+    end: float
+    pixel: float
+    """Length of a pixel in seconds."""
+    tenant: TenantId | None = None
+    node: NodeId | None = None
+    known: tuple[TaskId, ...] = ()
+    """Tasks that the caller has in memory."""
+
+
+class FoundRuns(NamedTuple):
+    """The runs of a timeline."""
+
+    wide: list[tuple[str, float, float, TaskId, str, TenantId, str, float]]
+    """GPU, start, end, task, name, tenant, status, share."""
+    narrow: list[tuple[str, float, float, int]]
+    """GPU, first start, last end and number of runs that are shorter than a pixel and begin in the same one."""
+    pixel: float
+    """Length of a pixel in seconds, as it was used."""
 
 
 class SubmitKey(Value, frozen=True):
@@ -153,6 +288,10 @@ class Archive:
         self._writer = writer
         self._writing = Lock()
         self._idle_readers: list[sqlite3.Connection] = []
+        self._changes = 0
+        """Counts the changes, so that results of searches are not used after one."""
+        self._searches: dict[Filters, tuple[int, int]] = {}
+        """The totals of recent searches, with the number of changes before them."""
         self.note = note
         """A problem found when it was opened, as a message for the log; None if there was none."""
         self.seq = self._read_seq()
@@ -181,6 +320,7 @@ class Archive:
             self._drop_connections()
             sentence = _set_aside(self._path, damage)
             self._writer = _open_writer(self._path)
+            self._searches.clear()
             self.seq = self._read_seq()
             return sentence
 
@@ -188,6 +328,11 @@ class Archive:
         """Close all connections, leaving a single file without a write-ahead log."""
         with self._writing:
             self._drop_connections()
+
+    @property
+    def path(self) -> Path:
+        """The file, for a process that only reads it."""
+        return self._path
 
     # --- tasks --------------------------------------------------------------------------------------------------------
 
@@ -202,6 +347,14 @@ class Archive:
             for chunk in _chunks(by_id.values()):
                 _insert(database, "INSERT INTO tasks VALUES", [_columns(row) for row in chunk])
                 _insert(database, "INSERT INTO answers VALUES", [(row.id, row.answer) for row in chunk])
+                _insert(database, "INSERT INTO texts VALUES", [(row.id, row.text) for row in chunk])
+                if told := [(row.id, row.story) for row in chunk if row.story]:
+                    _insert(database, "INSERT INTO stories VALUES", told)
+            for runs in _chunks((row.id, *run) for row in by_id.values() for run in row.runs):
+                _insert(database, "INSERT OR IGNORE INTO runs VALUES", runs)
+            spans = [_span_columns(row, span) for row in by_id.values() for span in row.spans]
+            for pieces in _chunks(spans):
+                _insert(database, "INSERT INTO spans VALUES", pieces)
             added = Counter((row.tenant, row.status, row.priority) for row in by_id.values())
             for counted in _chunks(added.items()):
                 upsert = "ON CONFLICT DO UPDATE SET count = count + excluded.count"
@@ -240,10 +393,36 @@ class Archive:
             ).fetchall()
         return {TaskId(task): (created_at, finished_at) for task, created_at, finished_at in found}
 
+    def usage(
+        self, account: Account, since: float, until: float, tenant: TenantId | None, except_: Collection[TaskId]
+    ) -> None:
+        """Add the spans of a window to an account, of one tenant (None: of all), without those of some tasks."""
+        query = (
+            "SELECT task, tenant, user, project, start, finish, outcome, attempt, model, milli, idle, watts FROM spans "
+            "WHERE finish > ? AND start < ?"
+        )
+        values: list[object] = [since, until]
+        if tenant is not None:
+            query, values = f"{query} AND tenant = ?", [*values, tenant]
+        with self._read() as database:
+            cursor = database.execute(query, values)
+            while rows := cursor.fetchmany(_ROWS_A_STATEMENT):
+                account.add(
+                    OwnedSpan(row[0], row[1], row[2], row[3], UsageSpan(*row[4:]))
+                    for row in rows
+                    if row[0] not in except_
+                )
+
     def page(self, filters: Filters, before: TaskId | None, limit: int) -> list[tuple[TaskId, bytes]]:
         """Return up to `limit` tasks older than `before`, newest first."""
-        walks, values = [], []
+        walks, values, changes = [], [], self._changes
         with self._read() as database:
+            if filters.text is not None:
+                tasks = [task for _, task in _ordered(database, filters, NEWEST_FIRST, limit, before=before)]
+                if before is None and len(tasks) < limit:  # these are all: the count need not look again
+                    self._searches[filters] = (changes, len(tasks))
+                answers = _answers(database, tasks)
+                return [(task, answers[task]) for task in tasks]
             oldest = _oldest(database, filters.since)
             for statuses in _walks(filters):
                 conditions, asked = _conditions(filters, statuses)
@@ -257,23 +436,109 @@ class Archive:
                 values += asked
             if not walks or limit < 1:
                 return []
-            found = " UNION ALL ".join(walks) + " ORDER BY id DESC LIMIT ?"
+            walk = " UNION ALL ".join(walks) + " ORDER BY id DESC LIMIT ?"
             return database.execute(
-                f"SELECT id, answer FROM ({found}) JOIN answers USING (id) ORDER BY id DESC",  # noqa: S608 - constants
+                f"SELECT id, answer FROM ({walk}) JOIN answers USING (id) ORDER BY id DESC",  # noqa: S608 - constants
                 [*values, limit],
             ).fetchall()
 
+    def ordered(self, filters: Filters, order: Order, offset: int, limit: int, known: Iterable[TaskId]) -> OrderedPage:
+        """Return the tasks at these places of the ordered list; of `known`, which the caller has in memory, none.
+
+        All is read from one state of the archive, so that no task is counted twice or not at all.
+        """
+        changes = self._changes
+        with self._read() as database:
+            database.execute("BEGIN")
+            double = {
+                task
+                for (task,) in database.execute(
+                    "SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?))", (_json_list(known),)
+                )
+            }
+            limit += len(double)
+            if filters.text is not None and order.by == "created_at":
+                rows = _ordered(database, filters, order, limit, offset)
+                if len(rows) < limit and (rows or not offset):  # these are the last: a count need not look again
+                    total = offset + len(rows)
+                else:
+                    total = self._count(database, filters, changes)
+            else:
+                total = self._count(database, filters, changes)
+                rows = _ordered(database, filters, order, limit, offset, matches=total)
+            database.execute("COMMIT")
+        return OrderedPage([pair for pair in rows if pair[1] not in double], total - len(double))
+
+    def _count(self, database: sqlite3.Connection, filters: Filters, changes: int) -> int:
+        """Count the tasks of a list. The result of a search is kept until the archive changes.
+
+        `changes` is the number of changes before the first read of the transaction, so that an older result is never
+        kept for a newer state.
+        """
+        if filters.text is None:
+            return _count(database, filters)
+        kept = self._searches.get(filters)
+        if kept is not None and kept[0] == changes:
+            return kept[1]
+        count = _count(database, filters)
+        if len(self._searches) >= MOST_SEARCHES:
+            self._searches.clear()
+        self._searches[filters] = (changes, count)
+        return count
+
+    def answers(self, tasks: Iterable[TaskId]) -> dict[TaskId, bytes]:
+        """Return the answers of these tasks; tasks that are not archived are left out."""
+        with self._read() as database:
+            return _answers(database, tasks)
+
+    def story(self, task: TaskId) -> bytes | None:
+        """Return the events of a task as a list in JSON; None: an older version archived it without them."""
+        if not 0 <= task <= _HIGHEST:
+            return None
+        with self._read() as database:
+            found = database.execute("SELECT story FROM stories WHERE id = ?", (task,)).fetchone()
+        return found[0] if found else None
+
+    def runs(self, wanted: RunFilter, lanes: int, most: int) -> FoundRuns:
+        """Return the runs of a timeline; those shorter than a pixel are merged, GPU by GPU and pixel by pixel.
+
+        Where more than `most` runs are in the time, the pixel is made so large that `lanes` GPUs have about `most` bars.
+        """
+        conditions = ["ended_at > ?", "runs.started_at < ?"]
+        values: list[object] = [wanted.start, wanted.end]
+        if wanted.node is not None:
+            conditions.append("gpu >= ? AND gpu < ?")
+            values += [f"{wanted.node}/", f"{wanted.node}0"]  # 0 follows / in ASCII
+        if wanted.known:
+            conditions.append("task NOT IN (SELECT value FROM json_each(?))")
+            values.append(_json_list(wanted.known))
+        alone = f"runs INDEXED BY runs_by_end {_where(conditions)}"
+        with self._read() as database:
+            (count,) = database.execute(f"SELECT count(*) FROM {alone}", values).fetchone()  # noqa: S608 - constants
+            pixel = wanted.pixel if count <= most else max(wanted.pixel, lanes * (wanted.end - wanted.start) / most)
+            if wanted.tenant is not None:
+                conditions.append("tenant = ?")
+                values.append(wanted.tenant)
+            both = "runs INDEXED BY runs_by_end CROSS JOIN tasks ON tasks.id = runs.task"
+            wide = database.execute(
+                "SELECT gpu, runs.started_at, ended_at, task, name, tenant, status, share "  # noqa: S608 - constants
+                f"FROM {both} {_where([*conditions, 'ended_at - runs.started_at >= ?'])}",
+                [*values, pixel],
+            ).fetchall()
+            table = "runs INDEXED BY runs_by_end" if wanted.tenant is None else both
+            narrow = database.execute(
+                "SELECT gpu, min(runs.started_at), max(ended_at), count(*) "  # noqa: S608 - constants
+                f"FROM {table} {_where([*conditions, 'ended_at - runs.started_at < ?'])} "
+                "GROUP BY gpu, CAST((runs.started_at - ?) / ? AS INTEGER)",
+                [*values, pixel, wanted.start, pixel],
+            ).fetchall()
+        return FoundRuns(wide, narrow, pixel)
+
     def count(self, filters: Filters = EVERYTHING) -> int:
         """Count the tasks of a list over all its pages."""
-        statuses = _asked_statuses(filters)
-        if not statuses:
-            return 0
-        conditions, values = _conditions(filters, statuses if filters.statuses else ())
-        table = _table_for_count(filters)
-        counted = "coalesce(sum(count), 0)" if table == "counts" else "count(*)"
+        changes = self._changes
         with self._read() as database:
-            (count,) = database.execute(f"SELECT {counted} FROM {table} {_where(conditions)}", values).fetchone()  # noqa: S608
-        return int(count)
+            return self._count(database, filters, changes)
 
     def retain(self, finished_since: float, step: int = 500) -> int:
         """Remove up to `step` tasks that ended before that time, the longest ended first.
@@ -328,6 +593,7 @@ class Archive:
     def _write(self) -> Iterator[sqlite3.Connection]:
         with self._writing, as_store_errors(self._path, _WHAT), transaction(self._writer):
             yield self._writer
+        self._changes += 1
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
@@ -337,6 +603,7 @@ class Archive:
                 database = pool.pop()
             except IndexError:
                 database = connect(self._path)
+                database.execute("PRAGMA cache_size = -16000")  # KiB: a search looks at the texts of all tasks
             try:
                 yield database
             except BaseException:
@@ -381,6 +648,71 @@ def _set_aside(path: Path, damage: StoreDamaged) -> str:
 
 
 # --- SQL --------------------------------------------------------------------------------------------------------------
+
+
+def _ordered(
+    database: sqlite3.Connection,
+    filters: Filters,
+    order: Order,
+    limit: int,
+    offset: int = 0,
+    *,
+    before: TaskId | None = None,
+    matches: int = 0,
+) -> list[tuple[Any, TaskId]]:
+    """Return sort key and number of the tasks at these places. `matches`: how many the whole list has, for a search."""
+    statuses = _asked_statuses(filters)
+    if not statuses or limit < 1:
+        return []
+    conditions, values = _conditions(filters, statuses if filters.statuses else ())
+    column, way = _COLUMNS[order.by], "DESC" if order.descending else "ASC"
+    by = f"id {way}" if column == "id" else f"{column} {way}, id {way}"
+    table, index = "tasks", ""
+    if order.by in _OWN_INDEX and not _narrowest(filters):
+        index = f"INDEXED BY sorted_by_{_OWN_INDEX[order.by]}"
+    if before is not None:
+        conditions.append("id < ?")
+        values.append(_bounded(before))
+    if filters.text is not None:
+        (last,) = database.execute("SELECT coalesce(max(id), 0) FROM texts").fetchone()
+        if column == "id" and not conditions:
+            table, index = "texts", ""
+        elif column != "id" and (offset + limit) * last < matches * matches:
+            table = (
+                f"tasks {index} CROSS JOIN texts USING (id)"  # matches are dense: walk in order until the page is full
+            )
+        else:
+            table = "texts CROSS JOIN tasks USING (id)"  # matches are rare: only these are looked up and sorted
+        index = ""
+        conditions.insert(0, "instr(text, ?) > 0")
+        values.insert(0, filters.text)
+    return database.execute(
+        f"SELECT {column}, id FROM {table} {index} {_where(conditions)} ORDER BY {by} LIMIT ? OFFSET ?",  # noqa: S608
+        [*values, limit, offset],
+    ).fetchall()
+
+
+def _answers(database: sqlite3.Connection, tasks: Iterable[TaskId]) -> dict[TaskId, bytes]:
+    found = database.execute(
+        "SELECT id, answer FROM answers WHERE id IN (SELECT value FROM json_each(?))", (_json_list(tasks),)
+    )
+    return {TaskId(task): answer for task, answer in found}
+
+
+def _count(database: sqlite3.Connection, filters: Filters) -> int:
+    statuses = _asked_statuses(filters)
+    if not statuses:
+        return 0
+    conditions, values = _conditions(filters, statuses if filters.statuses else ())
+    if filters.text is not None:
+        table = "texts CROSS JOIN tasks USING (id)" if conditions else "texts"
+        conditions.insert(0, "instr(text, ?) > 0")
+        values.insert(0, filters.text)
+    else:
+        table = _table_for_count(filters)
+    counted = "coalesce(sum(count), 0)" if table == "counts" else "count(*)"
+    (count,) = database.execute(f"SELECT {counted} FROM {table} {_where(conditions)}", values).fetchone()  # noqa: S608
+    return int(count)
 
 
 def _asked_statuses(filters: Filters) -> list[TaskStatus]:
@@ -473,7 +805,14 @@ def _columns(row: ArchiveRow) -> tuple[object, ...]:
         row.name,
         row.created_at,
         row.finished_at,
+        row.started_at,
     )
+
+
+def _span_columns(row: ArchiveRow, span: UsageSpan) -> tuple[object, ...]:
+    owner = (row.id, row.tenant, row.user, row.project)
+    measured = (span.attempt, span.model, span.milli, span.idle, span.watts)
+    return (*owner, span.start, span.end, span.outcome, *measured)
 
 
 def _insert(database: sqlite3.Connection, into: str, rows: Sequence[Sequence[object]], otherwise: str = "") -> None:

@@ -5,14 +5,17 @@ import asyncio
 import msgspec
 import structlog
 
+from gpuyard.core.domain import events
 from gpuyard.live.control_plane.loop import EngineLoop
-from gpuyard.live.control_plane.stores.archive import Archive, ArchiveRow, SubmitKey
+from gpuyard.live.control_plane.stores.archive import Archive, ArchiveRow, SubmitKey, searched_text
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreError
 from gpuyard.live.control_plane.stores.idempotency import IdempotentRequests, keys_of
 from gpuyard.live.control_plane.stores.secrets import SecretStore
+from gpuyard.live.control_plane.stories import Stories
 from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import TaskView, Views
 from gpuyard.live.control_plane.worker_threads import WorkerPools
+from gpuyard.live.wire.story_answers import story_event
 
 ARCHIVE_SECONDS = 1.0
 
@@ -59,7 +62,7 @@ class Archiver:
             return
         rows, turns = [], TimeSlicer()
         for view in ended:
-            rows.append(archive_row(view))
+            rows.append(archive_row(view, views.stories))
             if turns.due():
                 await turns.give()
         try:
@@ -87,10 +90,11 @@ class Archiver:
         self._archive.add(rows, seq)
 
 
-def archive_row(view: TaskView) -> ArchiveRow:
-    """Return the archive row of an ended task."""
-    spec = view.spec
-    assert view.finished_at is not None
+def archive_row(view: TaskView, stories: Stories | None = None) -> ArchiveRow:
+    """Return the archive row of an ended task, with its story."""
+    spec, finished_at = view.spec, view.finished_at
+    runs = stories.runs_of(view.id) if stories is not None else []
+    assert finished_at is not None
     return ArchiveRow(
         view.id,
         spec.tenant,
@@ -101,6 +105,22 @@ def archive_row(view: TaskView) -> ArchiveRow:
         spec.project,
         spec.name,
         view.submitted_at,
-        view.finished_at,
+        finished_at,
         _encode(view.answer()),
+        view.started_at,
+        searched_text(view.id, spec.name, spec.user, spec.command),
+        b"" if stories is None else encoded_story(view, stories),
+        tuple(
+            (place, gpu, run.started_at, finished_at if run.ended_at is None else run.ended_at, run.share)
+            for place, run in enumerate(runs)
+            for gpu in run.gpus
+        ),
+        view.spans,
     )
+
+
+def encoded_story(view: TaskView, stories: Stories) -> bytes:
+    """Return the answer with all events of a task in the views, its submission included."""
+    told, left_out = stories.events_of(view.id)
+    first = story_event(events.TaskSubmitted(view.id, view.spec), view.submitted_at, view.by, None)
+    return b'{"events":[%s],"next_cursor":null,"left_out":%d}' % (b",".join([_encode(first), *told]), left_out)

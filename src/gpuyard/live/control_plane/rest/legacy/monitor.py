@@ -1,17 +1,17 @@
 """The monitor of the legacy API: current and recent use of the GPUs."""
 
-import asyncio
 import time
-from collections import defaultdict
 
 from msgspec.structs import replace
 
-from gpuyard.core.domain.values import TaskStatus, TenantId
+from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import Action, Principal, may
+from gpuyard.live.control_plane.history.recent import PastSample, newest_samples
 from gpuyard.live.control_plane.rest.context import AppContext
-from gpuyard.live.control_plane.rest.legacy.history import MOST_SAMPLES
+from gpuyard.live.control_plane.rest.history import store_of
 from gpuyard.live.control_plane.rest.legacy.messages import DeviceMetrics, SystemMetrics, device_numbers
+from gpuyard.live.control_plane.rest.lookup import tenant_of_task
 from gpuyard.live.control_plane.rest.query import counted
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, json_response, separated
@@ -23,16 +23,12 @@ from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.tasks import format_task_id
 
 USUAL_SAMPLES = 720
-"""One hour at one sample per five seconds."""
+"""Twelve minutes at one sample a second."""
+MOST_SAMPLES = 86_400
+MOST_GPU_SAMPLES = 50_000
+"""Samples of all devices in one answer: about 15 MB."""
 SAMPLES = counted("limit", f"Number of newest samples (default: {USUAL_SAMPLES}).", 1, MOST_SAMPLES)
 _SILENT = pb.GpuUse()
-
-
-async def keep_history(context: AppContext) -> None:
-    """Take samples periodically, forever; take none if the monitor is off."""
-    while context.settings.monitor.enabled:
-        context.history.add(await metrics_of(context.scheduler), time.monotonic())
-        await asyncio.sleep(float(context.settings.monitor.interval))
 
 
 async def get_metrics(context: AppContext, request: Request) -> Response:
@@ -63,15 +59,13 @@ async def get_device(context: AppContext, request: Request) -> Response:
 async def get_history(context: AppContext, request: Request) -> Response:
     """Return recent samples of all devices by device number, oldest first."""
     _check_served(context)
-    found, turns = defaultdict[int, list[bytes]](list), TimeSlicer()
-    for sample in context.history.newest(request.query.get("limit", USUAL_SAMPLES)):
-        for device in sample.device_metrics:
-            found[device.device_id] += (b",", encode(_seen_device(device, request.principal)))
-            if turns.due():
-                await turns.give()
-    lists = list[bytes]()
-    for number, samples in found.items():
-        lists.append(b'"%d":[%s]' % (number, b"".join(samples[1:])))
+    devices = _numbered(context.scheduler)
+    found = await _past(context, request, devices)
+    lists, turns = list[bytes](), TimeSlicer()
+    for number in sorted(devices):
+        samples = [encode(sample) for sample in found[number]]
+        if samples:
+            lists.append(b'"%d":[%s]' % (number, b",".join(samples)))
         if turns.due():
             await turns.give()
     return LargeResponse([b"{", *separated(lists), b"}"])
@@ -80,17 +74,64 @@ async def get_history(context: AppContext, request: Request) -> Response:
 async def get_device_history(context: AppContext, request: Request) -> Response:
     """Return recent samples of one device, oldest first."""
     _check_served(context)
-    number = _number(request)
-    found, turns = list[bytes](), TimeSlicer()
-    for sample in context.history.newest(request.query.get("limit", USUAL_SAMPLES)):
-        for device in sample.device_metrics:
-            if device.device_id == number:
-                found.append(encode(_seen_device(device, request.principal)))
-        if turns.due():
-            await turns.give()
-    if not found and _device(context.scheduler, number) is None:
+    number, devices = _number(request), _numbered(context.scheduler)
+    if number not in devices:
         raise _no_device(request)
-    return LargeResponse([b"[", *separated(found), b"]"])
+    found = await _past(context, request, {number: devices[number]})
+    return LargeResponse([b"[", *separated(await encoded(found[number])), b"]"])
+
+
+def _numbered(scheduler: Scheduler) -> dict[int, tuple[NodeView, int]]:
+    """Return the node and the index of every device, by number."""
+    nodes = scheduler.views.nodes
+    numbers = device_numbers(view.spec for view in nodes.values())
+    return {
+        first + index: (nodes[name], index)
+        for name, first in numbers.items()
+        for index in range(len(nodes[name].spec.gpus))
+    }
+
+
+async def _past(
+    context: AppContext, request: Request, devices: dict[int, tuple[NodeView, int]]
+) -> dict[int, list[DeviceMetrics]]:
+    """Return the newest samples of these devices; fewer of each if there are many devices."""
+    scheduler, store = context.scheduler, store_of(context)
+    limit = min(request.query.get("limit", USUAL_SAMPLES), max(1, MOST_GPU_SAMPLES // max(1, len(devices))))
+    names = {number: f"{node.spec.id}/{index}" for number, (node, index) in devices.items()}
+    interval = float(context.settings.monitor.interval)
+    samples = await scheduler.worker_pools.history_reader.run(
+        newest_samples, store, list(names.values()), limit, scheduler.clock(), interval
+    )
+    tenants: dict[TaskId, TenantId | None] = {}
+    found, turns = dict[int, list[DeviceMetrics]](), TimeSlicer()
+    for number, (node, index) in devices.items():
+        found[number], name = [], names[number]
+        now = _devices(scheduler, node, number - index, "")[index]
+        for sample in samples[name]:
+            task = TaskId(sample.task)
+            if task and task not in tenants:
+                tenants[task] = await tenant_of_task(scheduler, task)
+            found[number].append(_seen_device(_past_device(now, sample, tenants.get(task) or ""), request.principal))
+            if turns.due():
+                await turns.give()
+    return found
+
+
+def _past_device(now: DeviceMetrics, sample: PastSample, tenant: str) -> DeviceMetrics:
+    """Return a sample in the legacy form. Fan speeds are not kept; the limit is the present one."""
+    return replace(
+        now,
+        timestamp=instant_of(sample.at),
+        gpu_utilization=round(sample.utilization or 0),
+        memory_used=round(sample.memory_mib or 0),
+        temperature=round(sample.temperature or 0),
+        power_usage=round(sample.power_watts or 0.0, 1),
+        fan_speed=0,
+        allocated=sample.allocated,
+        tenant_id=tenant,
+        task_id=format_task_id(TaskId(sample.task)) if sample.task else "",
+    )
 
 
 def _check_served(context: AppContext) -> None:

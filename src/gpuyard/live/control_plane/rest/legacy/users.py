@@ -29,7 +29,7 @@ async def current_user(context: AppContext, request: Request) -> Response:
     principal = request.principal
     user = None if principal.via is AuthMethod.LOCAL else context.access.user(principal.username)
     logins = (
-        [token.created_at for token in context.access.tokens(principal.username) if token.via is AuthMethod.LOGIN]
+        [token.created_at for token in context.access.tokens(principal.username) if token.via is not AuthMethod.TOKEN]
         if user
         else []
     )

@@ -1,0 +1,75 @@
+"""`gpuyard usage`: GPU-hours, idle and lost time, energy and waits."""
+
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, seconds_of
+
+COLUMNS = {
+    "TASKS": "tasks",
+    "GPU HOURS": "gpu_hours",
+    "USED": "used_gpu_hours",
+    "IDLE": "idle_gpu_hours",
+    "FAILED": "failed_gpu_hours",
+    "PREEMPTED": "preempted_gpu_hours",
+    "OUT OF MEMORY": "out_of_memory_gpu_hours",
+    "KWH": "energy_kwh",
+    "WAIT HOURS": "wait_hours",
+}
+
+
+def usage(
+    by: Annotated[
+        str, typer.Option("--by", metavar="KEYS", help="tenant, user, project, model, day, hour, with commas.")
+    ] = "tenant",
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Beginning: 2026-01-31T12:00:00Z, or how long ago, such as 24h (default: 7d).",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="End, in the same forms (default: now).")
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV.")] = False,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Show who used GPUs in a time: GPU-hours, idle, failed and preempted ones, energy, and waits."""
+    cluster = client(server, token)
+    if as_csv and as_json:
+        raise typer.BadParameter("choose one of --csv and --json", param_hint="'--csv'")
+    window = {"since": _instant(since, "--since"), "until": _instant(until, "--until")}
+    from gpuyard.cli.output.printing import print_answer, print_table
+
+    if as_csv:
+        typer.echo(cluster.usage_csv(by=by, **window), nl=False)
+        return
+    told = cluster.usage(by=by, **window)
+    if as_json:
+        print_answer(cluster)
+        return
+    rows = [(*(getattr(row, key) for key in told.by), *_figures(row)) for row in told.rows]
+    if len(rows) != 1:
+        rows.append(("total", *("" for _ in told.by[1:]), *_figures(told.total)))
+    print_table((*(key.upper() for key in told.by), *COLUMNS), rows, right=tuple(COLUMNS))
+
+
+def _figures(row: object) -> tuple[str, ...]:
+    values = (getattr(row, name) for name in COLUMNS.values())
+    return tuple(str(value) if isinstance(value, int) else f"{value:.2f}" for value in values)
+
+
+def _instant(text: str | None, option: str) -> str | None:
+    """Return a time as the API reads it; a duration is so long ago."""
+    if text is None or "-" in text or ":" in text:
+        return text
+    from datetime import UTC, datetime, timedelta
+
+    seconds = seconds_of(text, option)
+    assert seconds is not None
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()

@@ -1,0 +1,1 @@
+"""The rules of alerts and their evaluation: pure functions of samples, earlier states and the time."""

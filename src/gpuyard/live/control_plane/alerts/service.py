@@ -1,0 +1,250 @@
+"""Alerts of a running scheduler: evaluated periodically, listed, silenced, kept over restarts, passed to the notifier."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+
+import structlog
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+
+from gpuyard.core.journal.records import Record
+from gpuyard.live.control_plane.alerts.notifier import Notifier, Situation
+from gpuyard.live.control_plane.alerts.observer import Observed, Observer
+from gpuyard.live.control_plane.alerts.options import AlertOptions
+from gpuyard.live.control_plane.alerts.rules.evaluate import evaluate
+from gpuyard.live.control_plane.alerts.rules.rule import Alert, AlertStatus, Labels, Notice, Rule, Sample
+from gpuyard.live.control_plane.alerts.silences import MOST_SILENCES, Silence
+from gpuyard.live.control_plane.alerts.store import AlertStore, HistoryEntry
+from gpuyard.live.control_plane.stores.database import StoreError
+from gpuyard.live.control_plane.time_slices import TimeSlicer
+from gpuyard.live.control_plane.worker_threads import WorkerPool
+
+_ORDER = (AlertStatus.FIRING, AlertStatus.NO_DATA, AlertStatus.PENDING, AlertStatus.RESOLVED)
+MOST_LOGGED = 50
+"""Maximum number of alerts that are logged one by one in an evaluation."""
+log = structlog.get_logger()
+
+
+class TooManySilences(Exception):
+    """There is no room for another silence."""
+
+
+class Alerts:
+    """The alerts of a scheduler."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        options: AlertOptions,
+        *,
+        clock: Callable[[], float],
+        registry: CollectorRegistry,
+    ) -> None:
+        self.options = options
+        self._observer = observer
+        self._clock = clock
+        self._store = AlertStore.open(options.file)
+        if self._store.note:
+            log.warning("alerts_reset", message=self._store.note)
+        self._pool = WorkerPool("alerts", 1)
+        self._alerts: dict[str, dict[Labels, Alert]] = {name: {} for name in options.rules}
+        self._by_id: dict[str, Alert] = {}
+        self._muted: dict[str, str] = {}
+        """Ids of alerts that are not sent: the id of the silence, or empty if another alert inhibits them."""
+        self._silences = {silence.id: silence for silence in self._store.silences()}
+        self._ended_silences: set[str] = set()
+        """Those whose rows are not deleted yet."""
+        self._restore()
+        self._notifier = Notifier(
+            options.receivers,
+            self._store,
+            self._pool,
+            clock=clock,
+            group_seconds=options.group_seconds,
+            repeat_seconds=options.repeat_seconds,
+            registry=registry,
+        )
+
+    def _restore(self) -> None:
+        """Take the alerts of the last scheduler. The time of its absence is not time without data."""
+        now, unknown = self._clock(), []
+        for alert in self._store.alerts():
+            rule = self.options.rules.get(alert.rule)
+            if rule is None or not rule.enabled or not self.options.enabled:
+                unknown.append(alert.id)
+                continue
+            self._alerts[alert.rule][alert.labels] = _seen(alert, now)
+        if unknown:
+            self._store.save((), unknown, (), now, self.options.history)
+        self._index()
+
+    def _index(self) -> None:
+        self._by_id = {alert.id: alert for alerts in self._alerts.values() for alert in alerts.values()}
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def hear(self, records: Sequence[Record]) -> None:
+        """Take note of committed events."""
+        self._observer.hear(records)
+
+    async def run(self) -> None:
+        """Evaluate and notify until cancelled."""
+        if not self.options.enabled:
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._notifier.run())
+            group.create_task(self._evaluate_periodically())
+
+    def close(self) -> None:
+        """Close the file. The opener of the scheduler calls it when the scheduler has ended."""
+        self._pool.close()
+        self._store.close()
+
+    async def _evaluate_periodically(self) -> None:
+        while True:
+            try:
+                await self.evaluate_now()
+            except Exception:  # alerts must not end the scheduler
+                log.exception("alert_evaluation_failed")
+            await asyncio.sleep(self.options.interval_seconds)
+
+    async def evaluate_now(self) -> None:
+        """Evaluate all rules once."""
+        now = self._clock()
+        observed, turns = await self._observer.look(now), TimeSlicer()
+        notices: list[Notice] = []
+        before = self._by_id
+        for name, rule in self.options.rules.items():
+            self._alerts[name], told = self._evaluate(rule, observed, now)
+            notices += told
+            if turns.due():
+                await turns.give()
+        self._index()
+        self._drop_ended_silences(now)
+        self._mute()
+        self._log(notices, now)
+        await self._keep(before, notices, now)
+        self._notifier.update(Situation(self._by_id, self._muted.keys()))
+
+    def _log(self, notices: Sequence[Notice], now: float) -> None:
+        """Log alerts that fire or resolve: the first ones each, because a line for each of 1,600 GPUs takes long."""
+        told = [each for each in notices if each.alert.fired_at == now or each.status is AlertStatus.RESOLVED]
+        for notice in told[:MOST_LOGGED]:
+            _log(notice, muted=notice.alert.id in self._muted)
+        if len(told) > MOST_LOGGED:
+            log.warning("alerts_changed", count=len(told), message="See `gpuyard alerts` for all of them.")
+
+    def _evaluate(self, rule: Rule, observed: Observed, now: float) -> tuple[dict[Labels, Alert], list[Notice]]:
+        state = self._alerts[rule.name]
+        if not rule.enabled:
+            return {}, []
+        samples = observed.by_rule.get(rule.name, [])
+        if rule.name in observed.unknown:
+            samples = [Sample(labels, None) for labels in state]
+        return evaluate(rule, samples, state, now)
+
+    def _mute(self) -> None:
+        """Find alerts that are silenced, and those that follow from another alert of their node."""
+        rules, silences = self.options.rules, list(self._silences.values())
+        holding = {
+            (name, dict(alert.labels).get("node"))
+            for name in {rule.inhibited_by for rule in rules.values() if rule.inhibited_by}
+            for alert in self._alerts.get(name, {}).values()
+            if alert.status in {AlertStatus.PENDING, AlertStatus.FIRING}
+        }
+        self._muted = {}
+        if not silences and not holding:
+            return
+        for id_, alert in self._by_id.items():
+            silence = next((each.id for each in silences if each.matches(alert)), None)
+            if silence is not None:
+                self._muted[id_] = silence
+            elif (rules[alert.rule].inhibited_by, dict(alert.labels).get("node")) in holding:
+                self._muted[id_] = ""
+
+    async def _keep(self, before: dict[str, Alert], notices: Sequence[Notice], now: float) -> None:
+        """Write changes of status; a value alone is not worth a write."""
+        gone = [id_ for id_ in before if id_ not in self._by_id]
+        changed = [notice.alert for notice in notices]
+        if not gone and not changed and not self._ended_silences:
+            return
+        past = [notice for notice in notices if notice.status is not AlertStatus.PENDING]
+        try:
+            await self._pool.run(self._store.save, changed, gone, past, now, self.options.history)
+            await self._pool.run(self._store.drop_silences, self._ended_silences)
+            self._ended_silences = set()
+        except StoreError as error:
+            log.warning("alerts_write_failed", message=str(error))
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many alerts fire and how many are pending."""
+        statuses = [alert.status for alert in self._by_id.values()]
+        return statuses.count(AlertStatus.FIRING), statuses.count(AlertStatus.PENDING)
+
+    def by_rule(self) -> dict[str, int]:
+        """Return the number of firing alerts of every rule."""
+        return {
+            name: sum(alert.status is AlertStatus.FIRING for alert in alerts.values())
+            for name, alerts in self._alerts.items()
+        }
+
+    def present(self) -> list[Alert]:
+        """Return all alerts: the most urgent first, then the newest."""
+        return sorted(self._by_id.values(), key=lambda each: (_ORDER.index(each.status), -each.since, each.id))
+
+    def silenced_by(self, alert: Alert) -> str | None:
+        """Return the id of the silence of an alert; empty: another alert inhibits it; None: it is sent."""
+        return self._muted.get(alert.id)
+
+    async def history(self, before: int | None, limit: int, hidden_except: str | None) -> list[HistoryEntry]:
+        """Return changes of status, newest first."""
+        return await self._pool.run(self._store.history, before, limit, hidden_except)
+
+    # --- silences ----------------------------------------------------------------------------------------------------
+
+    def silences(self) -> list[Silence]:
+        """Return the silences that have not ended, the one that ends first at the beginning."""
+        self._drop_ended_silences(self._clock())
+        return sorted(self._silences.values(), key=lambda each: (each.until, each.id))
+
+    async def silence(self, matchers: tuple[tuple[str, str], ...], until: float, *, by: str, comment: str) -> Silence:
+        """Silence matching alerts until then. It is on disk when this returns."""
+        if len(self._silences) >= MOST_SILENCES:
+            raise TooManySilences
+        made = Silence(secrets.token_hex(6), matchers, by, self._clock(), until, comment)
+        await self._pool.run(self._store.keep_silence, made)
+        self._silences[made.id] = made
+        self._mute()
+        return made
+
+    async def end_silence(self, id_: str) -> bool:
+        """End a silence; return whether there was one."""
+        if id_ not in self._silences:
+            return False
+        await self._pool.run(self._store.drop_silences, [id_])
+        self._silences.pop(id_, None)
+        self._mute()
+        return True
+
+    def _drop_ended_silences(self, now: float) -> None:
+        """Forget silences that have ended; the next evaluation deletes their rows."""
+        ended = [silence.id for silence in self._silences.values() if silence.until <= now]
+        for id_ in ended:
+            del self._silences[id_]
+        self._ended_silences.update(ended)
+
+
+def _seen(alert: Alert, now: float) -> Alert:
+    return alert if alert.status is AlertStatus.RESOLVED else replace(alert, seen_at=now, held_at=now)
+
+
+def _log(notice: Notice, *, muted: bool) -> None:
+    alert = notice.alert
+    told = {"rule": alert.rule, "alert": alert.id, "message": alert.summary, "muted": muted, **dict(alert.labels)}
+    if notice.status is AlertStatus.FIRING:
+        log.warning("alert_fired", **told)
+    else:
+        log.info("alert_resolved", **told)

@@ -1,0 +1,42 @@
+"""Usage of a window, from the archive and from the tasks in memory. Each task is counted in one of the two only."""
+
+from collections.abc import Callable, Sequence
+
+from gpuyard.core.domain.values import TaskId, TenantId
+from gpuyard.live.control_plane.stores.archive import Archive
+from gpuyard.live.control_plane.time_slices import TimeSlicer
+from gpuyard.live.control_plane.usage.accounting import Account, OwnedSpan
+from gpuyard.live.control_plane.views import Views
+from gpuyard.live.control_plane.worker_threads import WorkerPool
+
+
+class UsageQueries:
+    """Answers questions about usage."""
+
+    def __init__(self, views: Views, archive: Archive, pool: WorkerPool, clock: Callable[[], float]) -> None:
+        self._views = views
+        self._archive = archive
+        self._pool = pool
+        self._clock = clock
+
+    async def account(self, since: float, until: float, by: Sequence[str], tenant: TenantId | None) -> Account:
+        """Return the sums of a window, of one tenant (None: of all)."""
+        account, now = Account(since, until, by), self._clock()
+        # Memory first: a task that is archived meanwhile is left out of the archive's part.
+        counted, turns = set[TaskId](), TimeSlicer()
+        taken: list[OwnedSpan] = []
+        for task in list(self._views.tasks):
+            view = self._views.tasks.get(task)
+            if view is not None and (tenant is None or view.spec.tenant == tenant):
+                counted.add(task)
+                spec = view.spec
+                taken += [
+                    OwnedSpan(task, spec.tenant, spec.user, spec.project, span)
+                    for span in view.usage(now)
+                    if span.start < until and span.end > since
+                ]
+            if turns.due():
+                await turns.give()
+        await self._pool.run(self._archive.usage, account, since, until, tenant, frozenset(counted))
+        account.add(taken)
+        return account
