@@ -1,0 +1,19 @@
+import { render } from "preact";
+import { App } from "./app";
+import { askSession, session } from "./core/api";
+import { startLive } from "./core/live";
+import "./styles.css";
+
+render(<App />, document.getElementById("root")!);
+
+/** Ask until the scheduler says who we are: it may be starting. */
+function begin(): void {
+  askSession()
+    .catch(() => {})
+    .then(() => {
+      if (session.value === null) setTimeout(begin, 1000);
+    });
+}
+
+begin();
+startLive();
