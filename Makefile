@@ -1,5 +1,6 @@
 # Every target makes the environment it needs; nothing else has to be installed first.
 #   make run     a cluster on this machine: scheduler and agent, real GPUs if there are any, else virtual ones
+#   make page    the dashboard, into src/gpuyard/page, with the machine's Node or one from PyPI; `make run` does it, too
 #   make test    set-up, checks and all tests: what has to pass before anything is merged
 #   make quick   style, types, unit tests and stories without the slow ones: while you work, in less than 90 seconds
 #   make check   style, types, import rules
@@ -18,18 +19,27 @@ BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Python keeps what it has compiled, whatever the environment says: tests start some thousand processes.
 unexport PYTHONDONTWRITEBYTECODE
-# One more than there are cores, and 8 at most: a test that waits for a process leaves its core idle.
-WORKERS ?= $(shell n=$$(nproc); [ $$n -gt 7 ] && echo 8 || expr $$n + 1)
+# Two more than there are cores, and 8 at most: a test that waits for a process leaves its core idle.
+WORKERS ?= $(shell n=$$(nproc); [ $$n -gt 6 ] && echo 8 || expr $$n + 2)
 
-.PHONY: run test quick check style bench tables results proto docs site changelog clean
+.PHONY: run page test quick check style bench tables results proto docs site changelog clean
 .DEFAULT_GOAL := test
 
+# Without the page (no network for its build) the scheduler works, too.
 run: $(VENV)/.core
+	@$(MAKE) --no-print-directory page || echo "The dashboard could not be built; the cluster starts without it."
 	@$(BIN)/gpuyard up
 
+PAGE := src/gpuyard/page/index.html
+PAGE_SOURCES := $(shell find dashboard/src dashboard/public dashboard/*.* -type f 2>/dev/null)
+page: $(PAGE)
+$(PAGE): $(PAGE_SOURCES) tools/page_build.py | $(VENV)/.core
+	@$(BIN)/python -m tools.page_build
+
 # mypy uses one core for a minute when it has no cache, so the tests run beside it.
-test: style
+test: style $(PAGE)
 	@mkdir -p build
+	@$(BIN)/python -m tools.debian_tools || echo "Tests with a real Prometheus will try it again."
 	@$(BIN)/mypy > build/mypy.log 2>&1 & types=$$!; \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal; tests=$$?; \
 	wait $$types; types=$$?; cat build/mypy.log; [ $$tests = 0 ] && [ $$types = 0 ]
@@ -79,7 +89,7 @@ changelog: $(VENV)/.dev
 	@$(BIN)/towncrier build --yes --version $(VERSION)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist dashboard/node_modules src/gpuyard/page .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Debian splits venv off from python3; the second line says so instead of pip's stack trace.
@@ -92,6 +102,9 @@ $(VENV)/.core: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/pip install --quiet --editable .
 	@touch $@
 
+# The browser tests drive Debian's chromium; its own fonts draw boxes for Chinese.
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/pip install --quiet --editable '.[dev]'
+	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-wqy-microhei > /dev/null; } \
+	  || echo "The browser tests are skipped without chromium; install it with: sudo apt-get install chromium fonts-wqy-microhei"
 	@touch $(VENV)/.core $@

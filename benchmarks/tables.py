@@ -55,9 +55,11 @@ TABLES = {
     "objectives": Table("objectives", "benchmarks.objectives:render"),
     "analysis": Table("analysis", "benchmarks.analysis:render"),
     "bands": Table("bands", "benchmarks.bands:render"),
+    "bands_cases": Table("bands", "benchmarks.bands:render_cases"),
     "serving": Table("serving", "benchmarks.serving:render"),
     "planner": Table("planner", "benchmarks.planner:render"),
     "planner_times": Table("planner", "benchmarks.planner:render_times"),
+    "planner_preload": Table("planner_preload", "benchmarks.planner:render_preload"),
     "plan_energy": Table("plan_energy", "benchmarks.energy:render"),
 }
 

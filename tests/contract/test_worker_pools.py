@@ -1,4 +1,4 @@
-"""Workers keep the same contract as local processes and as actors of a Ray cluster of two nodes."""
+"""Workers keep the same contract as local processes, in tasks that connect, and as actors of a Ray cluster of two nodes."""
 
 import os
 import subprocess
@@ -11,7 +11,9 @@ from gpuyard.plan.executor.messages import Done
 from gpuyard.plan.workers.local import LocalPool
 from gpuyard.plan.workers.order import OrderKind
 from gpuyard.plan.workers.pool import Pool
+from gpuyard.plan.workers.remote import RemotePool
 from tests.contract.ray_cluster import REPOSITORY, beside_a_cluster, can_run
+from tests.contract.remote_tasks import all_here, remote_tasks
 from tests.contract.worker_pools import ECHO, PROMISES, all_there, ask, call
 
 
@@ -21,6 +23,16 @@ def test_local_workers_keep_the_contract_of_a_pool(promise: Callable[[Pool], Non
     try:
         promise(pool)
     finally:
+        pool.close()
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_workers_in_tasks_that_connect_keep_the_contract_of_a_pool(promise: Callable[[Pool], None]) -> None:
+    pool = RemotePool([range(2), range(2, 3)])
+    pool.runtimes = [ECHO]
+    with remote_tasks(pool):
+        all_here(pool)
+        promise(pool)
         pool.close()
 
 

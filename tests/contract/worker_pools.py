@@ -94,10 +94,30 @@ def a_stopped_worker_begins_anew_unless_it_is_for_good(pool: Pool) -> None:
     all_there(pool, 1)
 
 
+def a_model_is_loaded_beside_a_call(pool: Pool) -> None:
+    """The call waits until the other model is there: it could not end if the load came after it."""
+    waits, comes = (
+        Runtime("python", {"python": f"tests.unit.plan.workers.toy_models:{name}"}) for name in ("Waits", "Comes")
+    )
+    all_there(pool, 0)
+    pool.send([(0, Order(1, OrderKind.LOAD, "waits", waits, 1, 0.0))])
+    assert isinstance(until(pool, bool)[0], Done)
+    pool.send([(0, Order(2, OrderKind.CALL, "waits", waits, 1, 0.0, CallInput("r", "n", 1, None, {})))])
+    pool.send([(0, Order(3, OrderKind.LOAD, "comes", comes, 1, 0.0, beside=True))])
+    events = {
+        event.operation: event for event in until(pool, lambda events: len(events) >= 2) if isinstance(event, Done)
+    }
+    assert sorted(events) == [2, 3]
+    assert pool.fetch(events[2].result) == "it came"
+    pool.send([(0, Order(4, OrderKind.UNLOAD, "waits", waits, 1, 0.0, beside=True))])
+    assert isinstance(until(pool, bool)[0], Done)
+
+
 PROMISES: list[Callable[[Pool], None]] = [
     models_are_held_and_results_travel_between_workers,
     what_fails_is_told_and_the_worker_lives,
     a_killed_worker_is_noticed_while_it_is_idle_and_another_one_begins,
     a_worker_that_dies_in_a_call_is_lost_and_says_nothing_else,
     a_stopped_worker_begins_anew_unless_it_is_for_good,
+    a_model_is_loaded_beside_a_call,
 ]

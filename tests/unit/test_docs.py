@@ -100,7 +100,7 @@ def _without_comments(blocks: list[str]) -> list[str]:
 
 def test_both_readmes_link_to_the_same_pages_in_the_same_order() -> None:
     english, chinese = (LINK.findall((ROOT / page).read_text(encoding="utf-8")) for page in READMES)
-    assert english[1:] == [link.replace(".zh-CN.svg", ".svg") for link in chinese[1:]]
+    assert english[1:] == [link.replace(".zh-CN.", ".") for link in chinese[1:]]
     assert (english[0], chinese[0]) == (READMES[1], READMES[0])
 
 
