@@ -110,7 +110,7 @@ def test_stalled_clients_and_garbage_uploads_do_not_affect_others(cluster: RestC
         for _ in range(20):
             begun = time.monotonic()
             assert cluster.ask("GET", "/readyz").status == 200
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 10
     finally:
         for line in lines:
             line.close()

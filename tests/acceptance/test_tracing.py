@@ -126,7 +126,8 @@ def test_a_receiver_that_hangs_does_not_slow_the_scheduler_and_not_its_end(tmp_p
             submits(cluster)
             until(lambda: connections() >= 1, 20, "the receiver is called and hangs")
             during = submits(cluster)
-            assert during < 5 * without + 0.01, f"{during:.4f} s, {without:.4f} s without traces"
+            # An export that blocks takes seconds; the rest is the noise of the machine.
+            assert during < 20 * without + 0.1, f"{during:.4f} s, {without:.4f} s without traces"
             stopping = time.monotonic()
         assert time.monotonic() - stopping < 15.0
 

@@ -71,12 +71,11 @@ def test_a_hanging_driver_takes_its_gpus_away_and_not_the_node(work_dir: Path, m
             async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
                 healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
                 assert healths == {pb.GpuUse.OK}
-                (work_dir / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 5\n")
-                began = time.monotonic()
+                (work_dir / "nvidia-smi").write_text(f"#!/bin/sh\necho $$ > {work_dir}/hangs\nexec sleep 600\n")
                 while healths != {pb.GpuUse.OFFLINE}:
                     healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
-                assert time.monotonic() - began < 4.0, "the node was silent for as long as the driver"
                 fake_smi(work_dir, TWO_GPUS)
+                os.kill(int((work_dir / "hangs").read_text()), signal.SIGKILL)
                 while healths != {pb.GpuUse.OK}:
                     healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
 
@@ -335,7 +334,7 @@ def test_an_end_reports_what_the_driver_measured_of_the_attempt(
                 launch = pb.Launch(shell="while ! [ -e over ]; do sleep 0.05; done", gpus=[0], tenant="t", by_owner=True, work_dir=str(work_dir))  # fmt: skip
                 scheduler.say(pb.Command(task=7, attempt=1, launch=launch))
                 pid = (await scheduler.hears_of(7, "started")).started.pid
-                for mib in (9000, 400):
+                for mib in (100, 9000, 400):  # the reading of the first may have begun before the start
                     seen = f"gpu_uuid, pid, used_gpu_memory [MiB]\nGPU-aaaa, {pid}, {mib} MiB\n"
                     fake_smi(work_dir, TWO_GPUS | {"compute-apps": seen})
                     while not any(
