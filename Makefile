@@ -42,6 +42,7 @@ test: style $(PAGE)
 	@$(BIN)/python -m tools.debian_tools || echo "Tests with a real Prometheus will try it again."
 	@$(BIN)/mypy > build/mypy.log 2>&1 & types=$$!; \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal; tests=$$?; \
+	[ $$tests != 1 ] || { $(BIN)/python -m tools.repeat_failed; tests=$$?; }; \
 	wait $$types; types=$$?; cat build/mypy.log; [ $$tests = 0 ] && [ $$types = 0 ]
 
 quick: style
