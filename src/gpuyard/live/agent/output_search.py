@@ -36,7 +36,7 @@ class Match:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """The result of a search."""
 
     matches: list[Match]
@@ -53,7 +53,7 @@ def search(
     match_case: bool = False,
     context: int = 0,
     clock: Callable[[], float] = time.monotonic,
-) -> Found | None:
+) -> SearchResult | None:
     """Search from an offset on for at most `limit` lines; None if there is no output.
 
     Without `match_case`, ASCII letters match in both cases. `context` is the number of lines around each match.
@@ -81,7 +81,7 @@ class _Search:
         self._clock = clock
         self._until = clock() + MOST_SECONDS
 
-    def run(self, offset: int, limit: int) -> Found:
+    def run(self, offset: int, limit: int) -> SearchResult:
         """Look through the file from an offset on."""
         matches: list[Match] = []
         at, looked_at = self._data_from(offset), 0
@@ -91,7 +91,7 @@ class _Search:
         while True:
             block = os.pread(self._descriptor, BLOCK_BYTES + len(self._text) - 1, at)
             if len(block) < len(self._text):
-                return Found(matches, None)
+                return SearchResult(matches, None)
             looked_at += len(block)
             looked, place, shift = block if self._match_case else block.lower(), 0, at
             while (place := looked.find(self._text, place)) >= 0:
@@ -103,7 +103,7 @@ class _Search:
                 end = looked.find(b"\n", place)
                 if len(matches) == limit:
                     after = self._line_end(found_at) if end < 0 else shift + end + 1
-                    return Found(matches, after)
+                    return SearchResult(matches, after)
                 if end < 0:  # the rest of the line is in the next blocks
                     break
                 place = end + 1
@@ -112,7 +112,7 @@ class _Search:
             if end < 0:
                 after = self._line_end(shift + place)
                 if after is None:
-                    return Found(matches, None)
+                    return SearchResult(matches, None)
                 line = None if line is None else line + 1
                 at = counted_to = after
             else:
@@ -124,7 +124,7 @@ class _Search:
             at = self._data_from(at)
             counted_to = max(counted_to, at)
             if looked_at >= MOST_BYTES or self._clock() >= self._until:
-                return Found(matches, at)
+                return SearchResult(matches, at)
 
     def _data_from(self, offset: int) -> int:
         """Return the first offset with data: the beginning of a long output is a hole."""

@@ -50,7 +50,7 @@ class TooManyJobs(GpuyardError):
 
 
 @dataclass(slots=True)
-class Job:
+class BackgroundJob:
     """One background job."""
 
     id: str
@@ -85,15 +85,15 @@ class BackgroundJobs:
         self._timeout_seconds = timeout_seconds
         self._command = command
         self._clock = clock
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, BackgroundJob] = {}
         """By id, oldest first."""
         self._working: asyncio.Task[None] | None = None
 
-    def submit(self, kind: JobKind, order: JobOrder, username: str, tenant: TenantId | None) -> Job:
+    def submit(self, kind: JobKind, order: JobOrder, username: str, tenant: TenantId | None) -> BackgroundJob:
         """Queue a job."""
         if sum(job.status == "queued" for job in self._jobs.values()) >= MOST_QUEUED:
             raise TooManyJobs(f"{MOST_QUEUED} background jobs wait already; try again when one has ended.")
-        job = Job(f"{kind}-{secrets.token_hex(6)}", kind, username, tenant, self._clock(), order)
+        job = BackgroundJob(f"{kind}-{secrets.token_hex(6)}", kind, username, tenant, self._clock(), order)
         self._jobs[job.id] = job
         over = [one.id for one in self._jobs.values() if one.finished_at is not None]
         for old in over[: max(0, len(self._jobs) - MOST_KEPT)]:
@@ -102,16 +102,16 @@ class BackgroundJobs:
             self._working = asyncio.create_task(self._work())
         return job
 
-    def all(self, kind: JobKind) -> list[Job]:
+    def all(self, kind: JobKind) -> list[BackgroundJob]:
         """Return the jobs of a kind, newest first."""
         return [job for job in reversed(self._jobs.values()) if job.kind == kind]
 
-    def get(self, kind: JobKind, job_id: str) -> Job | None:
+    def get(self, kind: JobKind, job_id: str) -> BackgroundJob | None:
         """Return a job, or None."""
         job = self._jobs.get(job_id)
         return job if job is not None and job.kind == kind else None
 
-    def cancel(self, job: Job) -> bool:
+    def cancel(self, job: BackgroundJob) -> bool:
         """Cancel a job that has not ended and return True; forget one that has."""
         if job.finished_at is not None:
             self._jobs.pop(job.id, None)
@@ -138,7 +138,7 @@ class BackgroundJobs:
                 log.exception("background_job_failed", job=job.id)
                 self._end(job, "failed", f"The job could not be run: {error}")
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: BackgroundJob) -> None:
         # Files instead of pipes: a process that writes without end fills its limit and not the scheduler's memory.
         with tempfile.TemporaryFile() as order, tempfile.TemporaryFile() as report, tempfile.TemporaryFile() as said:
             order.write(msgspec.json.encode(job.order))
@@ -164,7 +164,7 @@ class BackgroundJobs:
                 await asyncio.to_thread(process.wait)
             await asyncio.to_thread(self._conclude, job, code, report, said)
 
-    def _conclude(self, job: Job, code: int, report: IO[bytes], said: IO[bytes]) -> None:
+    def _conclude(self, job: BackgroundJob, code: int, report: IO[bytes], said: IO[bytes]) -> None:
         """Take the result of a process that has ended; runs in a thread."""
         if job.status == "cancelled":
             return
@@ -187,7 +187,7 @@ class BackgroundJobs:
             job.report = zlib.compress(told, 1)
             self._end(job, "done")
 
-    def _end(self, job: Job, status: JobStatus, error: str | None = None) -> None:
+    def _end(self, job: BackgroundJob, status: JobStatus, error: str | None = None) -> None:
         if job.finished_at is None:
             job.status, job.error, job.finished_at = status, error, self._clock()
 
@@ -200,7 +200,7 @@ def _why(code: int, last: str) -> str:
     return f"Its process ended with exit code {code}: {last or 'it said nothing'}."
 
 
-def _kill(job: Job) -> None:
+def _kill(job: BackgroundJob) -> None:
     """Kill the process of a job and everything that it has started."""
     process = job.process
     if process is not None and process.poll() is None:

@@ -25,7 +25,7 @@ FIRST_EVENTS = 100
 _encode = msgspec.json.Encoder().encode
 
 
-class Run(msgspec.Struct, array_like=True, gc=False):
+class HeldSpan(msgspec.Struct, array_like=True, gc=False):
     """A time in which a task held GPUs."""
 
     attempt: int
@@ -44,7 +44,7 @@ class _Story:
 
     def __init__(self) -> None:
         self.told: list[Record | bytes] = []
-        self.runs: list[Run] = []
+        self.runs: list[HeldSpan] = []
         self.left_out = 0
 
 
@@ -84,7 +84,7 @@ class Stories:
                 told[place] = _encode(story_event(one.event, one.at, one.by, one.seq))
         return [one for one in told if isinstance(one, bytes)], story.left_out
 
-    def runs_of(self, task: TaskId) -> list[Run]:
+    def runs_of(self, task: TaskId) -> list[HeldSpan]:
         """Return when a task held GPUs, oldest first; the last one may not have ended."""
         story = self._stories.get(task)
         return [] if story is None else story.runs
@@ -113,12 +113,12 @@ class Stories:
         story = self._stories[task] = _Story()
         story.told = [one.encode() for one in row["story"]]
         story.left_out = row["left_out"]
-        story.runs = msgspec.convert(row["runs"], list[Run])
+        story.runs = msgspec.convert(row["runs"], list[HeldSpan])
 
 
-def _keep_run(runs: list[Run], event: events.Event, at: float) -> None:
+def _keep_run(runs: list[HeldSpan], event: events.Event, at: float) -> None:
     if isinstance(event, events.TaskPlaced | events.AttemptResuming):
-        runs.append(Run(event.attempt, *_gpus(event.placement), at))
+        runs.append(HeldSpan(event.attempt, *_gpus(event.placement), at))
         if len(runs) > MOST_EVENTS:
             del runs[FIRST_EVENTS]
     elif isinstance(event, events.AttemptRecovered):

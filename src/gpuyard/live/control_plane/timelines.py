@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from gpuyard.core.domain.values import NodeId, TaskStatus, TenantId
 from gpuyard.live.control_plane.stores.archive import Archive, RunFilter
-from gpuyard.live.control_plane.stories import Run
+from gpuyard.live.control_plane.stories import HeldSpan
 from gpuyard.live.control_plane.views import Views
 from gpuyard.live.control_plane.worker_threads import WorkerPools
 from gpuyard.live.wire.tasks import format_task_id
@@ -23,7 +23,7 @@ MOST_BARS = 10_000
 class _OpenRun:
     """A run of a task that is not archived, and what its bar says."""
 
-    run: Run
+    run: HeldSpan
     task_id: str
     name: str
     tenant: TenantId
@@ -50,7 +50,7 @@ class Timelines:
             for gpu in range(len(view.spec.gpus))
         }
         mine = [
-            _OpenRun(Run(*_fields(run)), format_task_id(view.id), view.spec.name, view.spec.tenant, view.status)
+            _OpenRun(HeldSpan(*_fields(run)), format_task_id(view.id), view.spec.name, view.spec.tenant, view.status)
             for view in list(views.tasks.values())
             if tenant is None or view.spec.tenant == tenant
             for run in views.stories.runs_of(view.id)
@@ -111,7 +111,7 @@ def _add_open(lanes: dict[str, list[TimelineBar]], mine: Iterable[_OpenRun], wan
     return merged
 
 
-def _fields(run: Run) -> tuple[int, list[str], float, float, float | None]:
+def _fields(run: HeldSpan) -> tuple[int, list[str], float, float, float | None]:
     """Copy a run: the original may get its end while the copy is read in a thread."""
     return run.attempt, run.gpus, run.share, run.started_at, run.ended_at
 

@@ -290,7 +290,7 @@ class RemotePool(ProcessPool):
                 line.close()
         elif message is None:
             self._gone(block)
-        elif isinstance(message, msg.Notice):
+        elif isinstance(message, msg.ReclaimNotice):
             self._news.append(BlockNews(block, BlockChange.NOTICE))
         elif isinstance(message, msg.ClockTrouble):
             if message.sentence not in self.troubles:

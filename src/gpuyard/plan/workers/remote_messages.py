@@ -93,5 +93,5 @@ class ClockTrouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class ReclaimNotice:
     """The scheduler wants the GPUs of the block back."""

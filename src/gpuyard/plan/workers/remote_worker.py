@@ -162,7 +162,7 @@ def main() -> int:
         return 1
     named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     devices = named if len(named) == count else [str(number) for number in range(count)]
-    signal.signal(signal.SIGTERM, lambda *_: line.send(msg.Notice()))
+    signal.signal(signal.SIGTERM, lambda *_: line.send(msg.ReclaimNotice()))
     with TemporaryDirectory(prefix="gpuyard-worker-") as folder:
         held = HeldGpus(line, first, devices, Path(folder))
         task = f"task-{os.environ.get('GPUYARD_TASK_ID', '?')}"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuyard.live.agent import output_search
-from gpuyard.live.agent.output_search import LINE_BYTES, Found, search
+from gpuyard.live.agent.output_search import LINE_BYTES, SearchResult, search
 from gpuyard.live.agent.supervisor.output import trim
 
 
@@ -19,7 +19,7 @@ def output(tmp_path: Path) -> Path:
     return tmp_path / "output"
 
 
-def found(output: Path, text: bytes, **more: object) -> Found:
+def found(output: Path, text: bytes, **more: object) -> SearchResult:
     result = search(output, text, **more)  # type: ignore[arg-type]
     assert result is not None
     return result
@@ -73,7 +73,7 @@ def test_every_block_size_finds_the_same_lines(
 def test_a_missing_output_is_none(output: Path) -> None:
     assert search(output, b"x") is None
     output.write_bytes(b"")
-    assert found(output, b"x") == Found([], None)
+    assert found(output, b"x") == SearchResult([], None)
 
 
 def test_lines_around_a_match_are_shown(output: Path) -> None:
@@ -149,4 +149,4 @@ def test_an_output_that_shrinks_meanwhile_ends_the_search(output: Path) -> None:
             os.truncate(output, 0)
         return 0.0
 
-    assert found(output, b"needle", clock=clock) == Found([], None)
+    assert found(output, b"needle", clock=clock) == SearchResult([], None)

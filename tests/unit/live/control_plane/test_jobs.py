@@ -9,7 +9,14 @@ from typing import get_args
 
 import pytest
 
-from gpuyard.live.control_plane.jobs import MOST_KEPT, MOST_QUEUED, MOST_REPORT_BYTES, BackgroundJobs, Job, TooManyJobs
+from gpuyard.live.control_plane.jobs import (
+    MOST_KEPT,
+    MOST_QUEUED,
+    MOST_REPORT_BYTES,
+    BackgroundJob,
+    BackgroundJobs,
+    TooManyJobs,
+)
 from gpuyard.live.wire.job_answers import JobOrder, PlanStrategy, SimulatedPolicy
 from tests.unit.live.control_plane.clusters import until
 
@@ -21,7 +28,7 @@ def jobs_that(code: str, timeout_seconds: float = 60.0) -> BackgroundJobs:
     return BackgroundJobs(timeout_seconds=timeout_seconds, command=(sys.executable, "-c", code))
 
 
-async def outcome(code: str, timeout_seconds: float = 60.0) -> Job:
+async def outcome(code: str, timeout_seconds: float = 60.0) -> BackgroundJob:
     jobs = jobs_that(code, timeout_seconds)
     job = jobs.submit("plan", JobOrder(), "ann", None)
     await until(lambda: job.finished_at is not None, 60.0)

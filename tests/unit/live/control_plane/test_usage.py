@@ -15,7 +15,7 @@ from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import MILLI, NodeId, Outcome, TaskClass, TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.records import Record
 from gpuyard.live.control_plane.stores.archive import Archive, ArchiveRow
-from gpuyard.live.control_plane.usage.accounting import KEYS, Account, OwnedSpan
+from gpuyard.live.control_plane.usage.accounting import KEYS, OwnedSpan, WindowSums
 from gpuyard.live.control_plane.usage.spans import (
     FAILED,
     OUT_OF_MEMORY,
@@ -177,7 +177,7 @@ def owned(task: int, start: float, end: float, outcome: str = SUCCESS, **more: o
 
 
 def test_a_span_is_cut_at_the_borders_of_the_window() -> None:
-    account = Account(10 * H, 20 * H, ["tenant"])
+    account = WindowSums(10 * H, 20 * H, ["tenant"])
     account.add([owned(1, 5, 12, tenant="a"), owned(2, 18, 30, FAILED, tenant="a"), owned(3, 0, 10), owned(4, 20, 21)])
     ((key, sums),) = account.rows()
     assert key == ("a",)
@@ -185,7 +185,7 @@ def test_a_span_is_cut_at_the_borders_of_the_window() -> None:
 
 
 def test_idle_time_and_energy_follow_from_the_measurements() -> None:
-    account = Account(0, 10 * H, ["model"])
+    account = WindowSums(0, 10 * H, ["model"])
     account.add([owned(1, 0, 4, model="A100", milli=2000, idle=0.25, watts=500.0), owned(2, 0, 1, model="A100")])
     ((_, sums),) = account.rows()
     assert (sums["gpu_hours"], sums["used_gpu_hours"], sums["idle_gpu_hours"]) == (9.0, 6.0, 2.0)
@@ -193,7 +193,7 @@ def test_idle_time_and_energy_follow_from_the_measurements() -> None:
 
 
 def test_by_day_and_hour_a_span_is_divided_and_its_task_counts_in_each() -> None:
-    account = Account(0, 100 * H, ["day"])
+    account = WindowSums(0, 100 * H, ["day"])
     account.add([owned(1, 20, 50)])
     assert [(key[0], sums["gpu_hours"], sums["tasks"]) for key, sums in account.rows()] == [
         (0.0, 4.0, 1),
@@ -267,7 +267,7 @@ def naive(spans: list[OwnedSpan], since: int, until: int, by: list[str]) -> dict
     st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True),
 )
 def test_sums_are_those_of_a_naive_computation(spans: list[OwnedSpan], since: int, length: int, by: list[str]) -> None:
-    account = Account(float(since), float(since + length), by)
+    account = WindowSums(float(since), float(since + length), by)
     account.add(spans)
     told, wanted = dict(account.rows()), naive(spans, since, since + length, by)
     assert told.keys() == wanted.keys()
@@ -280,7 +280,7 @@ def test_sums_are_those_of_a_naive_computation(spans: list[OwnedSpan], since: in
             ("wait_hours", "wait"),
         ):  # fmt: skip
             assert sums[name] == pytest.approx(mine[other], abs=1e-9), name
-    both = Account(float(since), float(since + length), ["tenant"])
+    both = WindowSums(float(since), float(since + length), ["tenant"])
     both.add(spans)
     assert account.total() == pytest.approx(both.total())
 
@@ -293,7 +293,7 @@ def test_the_archive_returns_the_spans_that_it_was_given_and_forgets_them_with_t
     archive.add([ArchiveRow(ONE, *names, 0.0, 3 * H, b"{}", spans=spans)], 2)  # it is known
 
     def hours(tenant: str | None = None, *, without: tuple[TaskId, ...] = ()) -> tuple[float, float]:
-        account = Account(0.0, 9 * H, ["tenant"])
+        account = WindowSums(0.0, 9 * H, ["tenant"])
         archive.usage(account, 0.0, 9 * H, TenantId(tenant) if tenant else None, without)
         total = account.total()
         return total["gpu_hours"], total["energy_kwh"]

@@ -66,7 +66,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Kind:
+class RowKind:
     """One kind of things that have rows."""
 
     name: str
@@ -105,7 +105,7 @@ class Tier:
 
 TIERS = (Tier(0, 1, 60, 3_600), Tier(1, 60, 3_600, 7 * 86_400), Tier(2, 3_600, 86_400, 365 * 86_400))
 
-GPUS = Kind(
+GPUS = RowKind(
     "gpus",
     (
         Column("utilization", "B", 0.5),
@@ -115,7 +115,7 @@ GPUS = Kind(
         Column("task", "I", 1.0, ("held",)),
     ),
 )
-NODES = Kind(
+NODES = RowKind(
     "nodes",
     (
         Column("cpu_percent", "H", 0.01),
@@ -123,7 +123,7 @@ NODES = Kind(
         Column("network_latency_ms", "H", 0.02),
     ),
 )
-CLUSTER = Kind(
+CLUSTER = RowKind(
     "cluster",
     (
         *(
@@ -232,7 +232,7 @@ def read_slot(cells: Sequence[Cell], units: int, data: bytes) -> Row:
 # --- roll-up ----------------------------------------------------------------------------------------------------------
 
 
-def rolled_up(kind: Kind, tier: int, rows: Sequence[Row]) -> Row:
+def rolled_up(kind: RowKind, tier: int, rows: Sequence[Row]) -> Row:
     """Return the row of the next tier for the rows of one block."""
     cells = kind.cells[tier]
     count, gathered = _gathered(cells, rows)
@@ -244,7 +244,7 @@ def rolled_up(kind: Kind, tier: int, rows: Sequence[Row]) -> Row:
     return result
 
 
-def _roll_samples(kind: Kind, count: int, gathered: Row, result: Row) -> None:
+def _roll_samples(kind: RowKind, count: int, gathered: Row, result: Row) -> None:
     """Roll up samples, column by column: with thousands of cards this is the most expensive part of the history."""
     present, number = result[-1], 0
     for cell, column, values in zip(kind.cells[0], kind.columns, gathered, strict=True):

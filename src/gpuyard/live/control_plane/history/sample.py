@@ -27,7 +27,7 @@ Key = tuple[str, str, int]
 """Name, mark and memory of a card or node, see slots.py."""
 
 
-class Sample(NamedTuple):
+class HistorySample(NamedTuple):
     """The columns of all kinds at one instant."""
 
     at: int
@@ -49,7 +49,7 @@ class Sampler:
         self._readings = readings
         self._last_power: tuple[float, float] | None = None
 
-    def take(self, at: int, now: float, interval_seconds: float) -> Sample:
+    def take(self, at: int, now: float, interval_seconds: float) -> HistorySample:
         """Take a sample. It costs the event loop some microseconds a GPU."""
         nodes = self._readings.refresh()
         packed = [self._readings.packed(node) for node in nodes]
@@ -64,7 +64,7 @@ class Sampler:
         tasks = array("I", [next(iter(held)) % _NO_TASK if held else 0 for node in nodes for held in node.on_gpu])
         states = b"".join(map(states_of, nodes))
         cards, listed = self._readings.cards, [node.spec.id for node in nodes]
-        return Sample(
+        return HistorySample(
             at,
             self._readings.generation,
             lambda: [

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import NamedTuple
 
-from gpuyard.live.control_plane.history.layout import Cell, Kind, Tier
+from gpuyard.live.control_plane.history.layout import Cell, RowKind, Tier
 from gpuyard.live.control_plane.history.slots import Owner
 from gpuyard.live.control_plane.history.store import HistoryStore, Stretch
 
@@ -100,7 +100,7 @@ class Buckets:
     summed: set[str] = field(default_factory=set)
     """Names of columns that are added up instead of averaged."""
 
-    def add(self, kind: Kind, stretch: Stretch, factor: float) -> None:
+    def add(self, kind: RowKind, stretch: Stretch, factor: float) -> None:
         """Add the rows of a slot. `factor` converts memory to MiB."""
         cells = kind.cells[stretch.tier.number]
         counts: Sequence[float] = [1] * len(stretch.times) if stretch.tier.number == 0 else stretch.values[-1]
@@ -111,7 +111,7 @@ class Buckets:
             scale = cell.scale * (factor if cell.name == "memory_mb" else 1.0)
             self._add(kind, cell, places, [None if _unknown(cell, raw) else raw * scale for raw in column], counts)
 
-    def _add(self, kind: Kind, cell: Cell, places: list[int], values: Values, counts: Sequence[float]) -> None:
+    def _add(self, kind: RowKind, cell: Cell, places: list[int], values: Values, counts: Sequence[float]) -> None:
         held = cell.roll == "value" and any(it.name == cell.name and "held" in it.rolls for it in kind.columns)
         bucket = self._bucket("allocated" if held else cell.name)
         if cell.name == "energy_joules":
@@ -154,22 +154,22 @@ def _unknown(cell: Cell, raw: float) -> bool:
     return isnan(raw) if cell.code == "f" else raw == cell.unknown
 
 
-def names_of(kind: Kind) -> list[str]:
+def names_of(kind: RowKind) -> list[str]:
     """Return the series of a kind, without the highest values."""
     return ["allocated" if "held" in column.rolls else column.name for column in kind.columns]
 
 
-def highest_of(kind: Kind) -> list[str]:
+def highest_of(kind: RowKind) -> list[str]:
     """Return the series of highest values of a kind."""
     return [f"{column.name}{HIGHEST}" for column in kind.columns if "max" in column.rolls]
 
 
-def usual_names(kind: Kind, step: int) -> list[str]:
+def usual_names(kind: RowKind, step: int) -> list[str]:
     """Return the series of an answer if the request names none."""
     return names_of(kind) + (highest_of(kind) if step > 1 else [])
 
 
-def gathered(store: HistoryStore, kind: Kind, owners: Sequence[Owner], span: Span) -> Buckets:
+def gathered(store: HistoryStore, kind: RowKind, owners: Sequence[Owner], span: Span) -> Buckets:
     """Return the sums of some slots over a span: the tier that fits the step, then finer ones for the newest part."""
     buckets, since = Buckets(span), span.start
     fitting = [tier for tier in store.tiers if span.step % tier.step == 0]

@@ -25,8 +25,8 @@ from gpuyard.live.control_plane.history.layout import (
     NODES,
     TIERS,
     BadBlock,
-    Kind,
     Row,
+    RowKind,
     Tier,
     read_row,
     read_slot,
@@ -36,7 +36,7 @@ from gpuyard.live.control_plane.history.layout import (
     unknown_row,
     width,
 )
-from gpuyard.live.control_plane.history.sample import Key, Sample
+from gpuyard.live.control_plane.history.sample import HistorySample, Key
 from gpuyard.live.control_plane.history.slots import MOST_SLOTS, Assigned, Owner, Slots
 from gpuyard.live.control_plane.stores.database import (
     DatabaseLayout,
@@ -177,11 +177,11 @@ class HistoryStore:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def append(self, sample: Sample) -> None:
+    def append(self, sample: HistorySample) -> None:
         """Write a sample. Complete blocks are sealed and rolled up, expired ones removed."""
         self._guarded(lambda: self._append(sample))
 
-    def _append(self, sample: Sample) -> None:
+    def _append(self, sample: HistorySample) -> None:
         at = sample.at
         if self._last_at - SMALL_STEP_SECONDS <= at <= self._last_at:
             return  # that second is written already
@@ -212,7 +212,7 @@ class HistoryStore:
             f"INSERT OR REPLACE INTO rows_{tier} (at, {_NAMES}) VALUES (?, {_MARKS})", (at, *map(row_bytes, rows))
         )
 
-    def _placed(self, sample: Sample) -> list[Row]:
+    def _placed(self, sample: HistorySample) -> list[Row]:
         """Return the rows of all kinds, with every card in its slot."""
         if sample.generation != self._generation or len(self._assigned) < len(KINDS):
             for kind, keys in ((GPUS, sample.cards()), (NODES, sample.nodes()), (CLUSTER, [("", "", 0)])):
@@ -221,7 +221,7 @@ class HistoryStore:
         given = {CLUSTER.name: sample.cluster_row, NODES.name: sample.node_row, GPUS.name: sample.gpu_row}
         return [self._scattered(kind, given[kind.name]) for kind in KINDS]
 
-    def _assign(self, kind: Kind, keys: Sequence[Key], at: int) -> None:
+    def _assign(self, kind: RowKind, keys: Sequence[Key], at: int) -> None:
         assigned = self._assigned[kind.name] = self._slots[kind.name].assign(keys, at)
         if None in assigned.slots:
             log.warning("history_incomplete", kind=kind.name, message=f"More than {MOST_SLOTS} are not recorded.")
@@ -233,7 +233,7 @@ class HistoryStore:
             [(kind.name, it.slot, it.name, it.mark, it.memory_mib, it.since, it.until) for it in assigned.changed],
         )
 
-    def _scattered(self, kind: Kind, given: Row) -> Row:
+    def _scattered(self, kind: RowKind, given: Row) -> Row:
         slots, count = self._assigned[kind.name].slots, self._slots[kind.name].count
         if slots == list(range(count)):
             return given
@@ -293,12 +293,12 @@ class HistoryStore:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def owners(self, kind: Kind, name: str) -> list[Owner]:
+    def owners(self, kind: RowKind, name: str) -> list[Owner]:
         """Return who had this name, present and past."""
         with self._lock:
             return self._slots[kind.name].named(name)
 
-    def read(self, kind: Kind, tier: Tier, slot: int, since: int, until: int) -> list[Stretch]:
+    def read(self, kind: RowKind, tier: Tier, slot: int, since: int, until: int) -> list[Stretch]:
         """Return the rows of a slot that begin in [since, until), in order."""
         return self._guarded(lambda: list(self._stretches(kind, tier, slot, since, until)))
 
@@ -313,7 +313,7 @@ class HistoryStore:
         (block,) = self._database.execute(f"SELECT max(at) FROM blocks_{tier.number}").fetchone()
         return 0 if block is None else int(block) + tier.block
 
-    def _stretches(self, kind: Kind, tier: Tier, slot: int, since: int, until: int) -> Iterator[Stretch]:
+    def _stretches(self, kind: RowKind, tier: Tier, slot: int, since: int, until: int) -> Iterator[Stretch]:
         cells = kind.cells[tier.number]
         span = (tier.block_of(since), until)
         blocks = self._database.execute(

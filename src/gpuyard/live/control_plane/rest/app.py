@@ -25,7 +25,7 @@ from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Unavailable, denial, error, error_response
 from gpuyard.live.control_plane.rest.legacy.errors import is_legacy, legacy_error
-from gpuyard.live.control_plane.rest.page import Page, build_of, page_files
+from gpuyard.live.control_plane.rest.page import PageApp, build_of, page_files
 from gpuyard.live.control_plane.rest.query import read_query
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.request_guard import RequestGuard
@@ -58,11 +58,11 @@ def make_app(
 
     routes = [starlette.routing.Route(path, _Endpoint(context, guard, methods)) for path, methods in by_path.items()]
     files = page_files()
-    routes += [starlette.routing.Route(path, Page(guard, file)) for path, file in files.items()]
+    routes += [starlette.routing.Route(path, PageApp(guard, file)) for path, file in files.items()]
     if files:
         scheduler.live.build = build_of(files)
     else:
-        routes.append(starlette.routing.Route("/", Page(guard, None)))
+        routes.append(starlette.routing.Route("/", PageApp(guard, None)))
     return starlette.routing.Router(routes, redirect_slashes=False, default=_Endpoint(context, guard, {}))
 
 

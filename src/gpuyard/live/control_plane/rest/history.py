@@ -7,7 +7,7 @@ from typing import Any
 from gpuyard.core.domain.refusals import UnknownNode
 from gpuyard.core.domain.values import NodeId
 from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.history.layout import CLUSTER, GPUS, NODES, Kind
+from gpuyard.live.control_plane.history.layout import CLUSTER, GPUS, NODES, RowKind
 from gpuyard.live.control_plane.history.series import (
     MOST_POINTS,
     USUAL_POINTS,
@@ -38,13 +38,13 @@ MOST_GPUS = 64
 _STEP = counted("step", f"Seconds between two values (default: at most {USUAL_POINTS} values).", 1, 366 * 86_400)
 
 
-def _series(kind: Kind) -> Parameter:
+def _series(kind: RowKind) -> Parameter:
     known = {name: name for name in (*names_of(kind), *highest_of(kind))}
     words = "Only these series, separated by commas (default: all)."
     return Parameter("series", words, one_of(known), values=tuple(known), many=True)
 
 
-def parameters_of(kind: Kind) -> tuple[Parameter, ...]:
+def parameters_of(kind: RowKind) -> tuple[Parameter, ...]:
     """Return the query parameters for the history of one kind."""
     return (
         Parameter("from", "The start: RFC 3339, or seconds since 1970 (default: an hour before the end).", instant),
@@ -117,7 +117,9 @@ def store_of(context: AppContext) -> HistoryStore:
     raise WrongRequest("MonitorOff", message, status=404)
 
 
-async def _answer(context: AppContext, request: Request, kind: Kind, name: str, unknown: Exception | None) -> Response:
+async def _answer(
+    context: AppContext, request: Request, kind: RowKind, name: str, unknown: Exception | None
+) -> Response:
     """Return the history of one name. `unknown` is raised if nothing is recorded of it."""
     store, asked, now = store_of(context), request.query, context.scheduler.clock()
     until = asked.get("to", now)

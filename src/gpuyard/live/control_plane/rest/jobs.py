@@ -7,7 +7,7 @@ from msgspec.structs import asdict
 
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import Action, Denied, may, visible_tenant
-from gpuyard.live.control_plane.jobs import Job, JobKind
+from gpuyard.live.control_plane.jobs import BackgroundJob, JobKind
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import AccessDenied
 from gpuyard.live.control_plane.rest.query import instant
@@ -145,7 +145,7 @@ def _rows(context: AppContext, request: Request, kind: JobKind) -> list[JobRow]:
     return [_row(job) for job in context.scheduler.jobs.all(kind) if _sees(request, job)]
 
 
-def _find(context: AppContext, request: Request, kind: JobKind) -> Job:
+def _find(context: AppContext, request: Request, kind: JobKind) -> BackgroundJob:
     name = request.path_params["id"]
     job = context.scheduler.jobs.get(kind, name)
     if job is None or not _sees(request, job):
@@ -155,12 +155,12 @@ def _find(context: AppContext, request: Request, kind: JobKind) -> Job:
     return job
 
 
-def _sees(request: Request, job: Job) -> bool:
+def _sees(request: Request, job: BackgroundJob) -> bool:
     seen = visible_tenant(request.principal)
     return seen is None or job.tenant == seen
 
 
-def _row(job: Job) -> JobRow:
+def _row(job: BackgroundJob) -> JobRow:
     return JobRow(
         id=job.id,
         kind=job.kind,

@@ -70,7 +70,7 @@ def build_of(files: Mapping[str, PageFile]) -> str:
     return hashlib.sha256(files["/"].body).hexdigest()[:16]
 
 
-class Page:
+class PageApp:
     """The ASGI application of one file of the page; None: the page is not built."""
 
     def __init__(self, guard: RequestGuard, file: PageFile | None) -> None:

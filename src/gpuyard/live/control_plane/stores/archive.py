@@ -42,7 +42,7 @@ from gpuyard.live.control_plane.stores.database import (
     open_database,
     transaction,
 )
-from gpuyard.live.control_plane.usage.accounting import Account, OwnedSpan
+from gpuyard.live.control_plane.usage.accounting import OwnedSpan, WindowSums
 from gpuyard.live.control_plane.usage.spans import UsageSpan
 
 _Item = TypeVar("_Item")
@@ -394,7 +394,7 @@ class Archive:
         return {TaskId(task): (created_at, finished_at) for task, created_at, finished_at in found}
 
     def usage(
-        self, account: Account, since: float, until: float, tenant: TenantId | None, except_: Collection[TaskId]
+        self, account: WindowSums, since: float, until: float, tenant: TenantId | None, except_: Collection[TaskId]
     ) -> None:
         """Add the spans of a window to an account, of one tenant (None: of all), without those of some tasks."""
         query = (

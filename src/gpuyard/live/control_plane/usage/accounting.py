@@ -75,7 +75,7 @@ class UsageSums:
         }
 
 
-class Account:
+class WindowSums:
     """The sums of a window."""
 
     def __init__(self, since: float, until: float, by: Sequence[str]) -> None:

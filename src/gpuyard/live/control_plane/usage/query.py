@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.time_slices import TimeSlicer
-from gpuyard.live.control_plane.usage.accounting import Account, OwnedSpan
+from gpuyard.live.control_plane.usage.accounting import OwnedSpan, WindowSums
 from gpuyard.live.control_plane.views import Views
 from gpuyard.live.control_plane.worker_threads import WorkerPool
 
@@ -19,9 +19,9 @@ class UsageQueries:
         self._pool = pool
         self._clock = clock
 
-    async def account(self, since: float, until: float, by: Sequence[str], tenant: TenantId | None) -> Account:
+    async def account(self, since: float, until: float, by: Sequence[str], tenant: TenantId | None) -> WindowSums:
         """Return the sums of a window, of one tenant (None: of all)."""
-        account, now = Account(since, until, by), self._clock()
+        account, now = WindowSums(since, until, by), self._clock()
         # Memory first: a task that is archived meanwhile is left out of the archive's part.
         counted, turns = set[TaskId](), TimeSlicer()
         taken: list[OwnedSpan] = []

@@ -6,8 +6,8 @@ from math import nan
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuyard.live.control_plane.history.layout import CLUSTER, GPUS, NODES, Kind
-from gpuyard.live.control_plane.history.sample import Sample
+from gpuyard.live.control_plane.history.layout import CLUSTER, GPUS, NODES, RowKind
+from gpuyard.live.control_plane.history.sample import HistorySample
 from gpuyard.live.control_plane.history.series import Span, Values, gathered, usual_names
 from gpuyard.live.control_plane.history.store import HistoryStore
 
@@ -29,7 +29,7 @@ class Reading(NamedTuple):
 
 def sample(
     at: int, cards: Mapping[str, Reading], *, marks: Mapping[str, str] | None = None, pending: float = 0
-) -> Sample:
+) -> HistorySample:
     """A sample of these cards, each on a node of the same name."""
     names = list(cards)
     readings = [cards[name] for name in names]
@@ -40,7 +40,7 @@ def sample(
 
     cluster = {**dict.fromkeys((it.name for it in CLUSTER.columns), 0.0), "tasks_pending": pending}
     cluster |= {"power_watts": nan} if not names else {}
-    return Sample(
+    return HistorySample(
         at,
         hash((tuple(names), tuple((marks or {}).items()))),
         lambda: [(name, (marks or {}).get(name, ""), MEMORY_MIB) for name in names],
@@ -57,7 +57,9 @@ def sample(
     )
 
 
-def series(store: HistoryStore, name: str, since: int, until: int, step: int, kind: Kind = GPUS) -> dict[str, Values]:
+def series(
+    store: HistoryStore, name: str, since: int, until: int, step: int, kind: RowKind = GPUS
+) -> dict[str, Values]:
     """The series of one card."""
     span = Span(since, (until - since) // step, step)
     buckets = gathered(store, kind, store.owners(kind, name), span)
