@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from gpuyard.core.domain.commands import JoinNode
 from tests.acceptance.rest_cluster import RestCluster
+from tests.acceptance.waiting import until
 from tests.browser.viewer import Viewer
 
 pytestmark = pytest.mark.slow
@@ -84,12 +85,20 @@ def test_a_long_list_is_scrolled_without_loading_it(
     expect(page.get_by_text("5,000 tasks", exact=True)).to_be_visible()
 
 
-def test_the_first_page_is_painted_soon_also_on_a_busy_machine(
-    browser: Browser, cluster: RestCluster, viewers: list[Viewer]
-) -> None:
+def test_the_first_paint_waits_for_no_data(browser: Browser, cluster: RestCluster, viewers: list[Viewer]) -> None:
+    """So its time does not grow with the cluster; benchmarks/dashboard.py measures it."""
     viewer = Viewer(browser, cluster.port)
     viewers.append(viewer)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    viewer.page.route("**/api/v1/overview*", hold)
     viewer.open("overview")
-    expect(viewer.page.locator(".stat .value").first).not_to_have_text("")
-    painted = viewer.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-    assert painted < 3000, f"{painted:.0f} ms on a machine that may be busy"
+    expect(viewer.page.locator("main .skeleton").first).to_be_visible()
+    until(lambda: viewer.page.evaluate("performance.getEntriesByName('first-contentful-paint').length"), 30, "a paint")
+    assert held, "the data is still on its way"
+    viewer.page.unroute("**/api/v1/overview*", hold)  # what it holds goes on
+    viewer.settled()
+    expect(viewer.page.locator(".stat .value").first).to_contain_text("1,600")
