@@ -36,11 +36,13 @@ page: $(PAGE)
 $(PAGE): $(PAGE_SOURCES) tools/page_build.py | $(VENV)/.core
 	@$(BIN)/python -m tools.page_build
 
-# mypy uses one core for a minute when it has no cache, so the tests run beside it.
+# mypy uses one core for a minute when it has no cache, and so does the compiler of the planner: each on one core. Without it every
+# worker of pytest would compile the same functions.
 test: style $(PAGE)
 	@mkdir -p build
 	@$(BIN)/python -m tools.debian_tools || echo "Tests with a real Prometheus will try it again."
 	@$(BIN)/mypy > build/mypy.log 2>&1 & types=$$!; \
+	$(BIN)/python -m gpuyard.cli.plan.first_use; \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal; tests=$$?; \
 	[ $$tests != 1 ] || { $(BIN)/python -m tools.repeat_failed; tests=$$?; }; \
 	wait $$types; types=$$?; cat build/mypy.log; [ $$tests = 0 ] && [ $$types = 0 ]

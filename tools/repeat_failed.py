@@ -16,8 +16,9 @@ RECORD = Path(".pytest_cache/v/cache/lastfailed")
 
 
 def failed_tests(record: Path) -> list[str]:
-    """Return the tests that failed in the last run."""
-    return sorted(json.loads(record.read_text())) if record.is_file() else []
+    """Return the tests that failed in the last run; one with parameters once, as a fixture may fail for all of them."""
+    failed = json.loads(record.read_text()) if record.is_file() else {}
+    return sorted({name.partition("[")[0] for name in failed})
 
 
 def main(record: Path = RECORD) -> int:

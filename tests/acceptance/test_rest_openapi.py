@@ -33,7 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCluster]:
 
 @pytest.fixture(scope="module")
 def document(cluster: RestCluster) -> Any:
-    return schemathesis.openapi.from_url(f"http://127.0.0.1:{cluster.port}/openapi.json")
+    return schemathesis.openapi.from_url(f"http://127.0.0.1:{cluster.port}/openapi.json", timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("route", WHOLE, ids=lambda route: f"{route.method} {route.path}")

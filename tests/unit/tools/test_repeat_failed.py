@@ -31,7 +31,14 @@ def test_a_test_that_fails_alone_fails_the_run(project: Path) -> None:
     assert repeat_failed.main(recorded(project, "test_two.py::test_right", "test_two.py::test_wrong")) == 1
 
 
+def test_the_cases_of_one_test_count_once(project: Path) -> None:
+    (project / "test_cases.py").write_text(
+        "import pytest\n@pytest.mark.parametrize('n', range(20))\ndef test_case(n): pass\n"
+    )
+    assert repeat_failed.main(recorded(project, *(f"test_cases.py::test_case[{number}]" for number in range(20)))) == 0
+
+
 def test_many_failures_and_an_unknown_end_are_not_repeated(project: Path) -> None:
-    many = [f"test_two.py::test_right[{number}]" for number in range(repeat_failed.MOST + 1)]
+    many = [f"test_two.py::test_{number}" for number in range(repeat_failed.MOST + 1)]
     assert repeat_failed.main(recorded(project, *many)) == 1
     assert repeat_failed.main(project / "absent") == 1
