@@ -117,7 +117,9 @@ def test_virtual_gpus_are_given_in_one_line(spec: str, expected: tuple[int, str,
     assert read_spec(spec) == expected
 
 
-@pytest.mark.parametrize("spec", ["", "x", "-1", "4:", "4:A100:", "4:A100:0", "4:A100:lots", "4:A100:80:x", "99999"])
+@pytest.mark.parametrize(
+    "spec", ["", "x", "-1", "4:", "4:A100:", "4:A100:0", "4:A100:lots", "4:A100:80:x", "1025", "99999:A100"]
+)
 def test_an_invalid_spec_is_quoted_with_an_example(spec: str) -> None:
     with pytest.raises(NoSuchInventory, match="4:RTX4090:24") as refusal:
         read_spec(spec)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from math import exp
 
 from gpuyard.live.agent.inventory.port import GpuDevice, GpuUsage, NoSuchInventory
+from gpuyard.live.wire.limits import MOST_GPUS_IN_A_NODE
 
 DEFAULT_MODEL = "virtual"
 DEFAULT_MEMORY_GB = 24
-MOST_GPUS = 9999
 _NAMESPACE = uuid.UUID("6f5d6f0e-52d4-4c0f-9d0b-1f9a4a7f3c11")
 _POWER_LIMIT_WATTS = 300.0
 _BUSY_CELSIUS, _IDLE_CELSIUS = 65.0, 30.0
@@ -80,9 +80,15 @@ def read_spec(spec: str) -> tuple[int, str, int]:
         raise NoSuchInventory(
             f"{spec!r} has too many parts. Give virtual GPUs as COUNT[:MODEL[:GB]], such as 4:RTX4090:24."
         )
-    if not re.fullmatch(r"[0-9]{1,4}", count):
+    if not re.fullmatch(r"[0-9]{1,9}", count):
         raise NoSuchInventory(
-            f"{spec!r} does not begin with a number of GPUs up to {MOST_GPUS}. Use for example 4 or 4:RTX4090:24."
+            f"{spec!r} does not begin with a number of GPUs up to {MOST_GPUS_IN_A_NODE}. "
+            "Use for example 4 or 4:RTX4090:24."
+        )
+    if int(count) > MOST_GPUS_IN_A_NODE:
+        raise NoSuchInventory(
+            f"{spec!r} are {int(count)} GPUs; a node has at most {MOST_GPUS_IN_A_NODE}. "
+            "Use fewer, such as 4:RTX4090:24, and start further agents for the others."
         )
     model = rest[0] if rest else DEFAULT_MODEL
     if not model.strip():
