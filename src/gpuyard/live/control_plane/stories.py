@@ -154,7 +154,7 @@ def _gpus(placement: Placement) -> tuple[list[str], float]:
     return gpus, max((part.milli for part in placement.slices), default=0) / MILLI
 
 
-_OF_RUNS = frozenset(
+_OF_RUNS: frozenset[type[events.Event]] = frozenset(
     {
         events.TaskPlaced,
         events.AttemptResuming,
@@ -163,5 +163,5 @@ _OF_RUNS = frozenset(
         events.AttemptEnded,
     }
 )
-_STEPS = frozenset(map(events.name_of, _OF_RUNS))
+_STEPS = frozenset(events.name_of(kind) for kind in _OF_RUNS)
 """Names of the events that tell whether a task holds GPUs."""
