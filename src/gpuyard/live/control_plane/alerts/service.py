@@ -107,6 +107,7 @@ class Alerts:
     async def run(self) -> None:
         """Evaluate and notify until cancelled."""
         if not self.options.enabled:
+            await self._keep({}, (), self._clock())  # deletes those of before
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(self._notifier.run())
