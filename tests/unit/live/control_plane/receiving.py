@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.ports import free_port
+
 
 class WebhookServer:
     """Keeps what is posted to it. `status` may be changed at any time."""
@@ -113,18 +115,12 @@ class SmtpServer:
             if certificate
             else {}
         )
-        self._controller = Controller(handler, hostname="127.0.0.1", port=_free_port(), **more)
+        self._controller = Controller(handler, hostname="127.0.0.1", port=free_port(), **more)
         self._controller.start()
         self.port: int = self._controller.port
 
     def close(self) -> None:
         self._controller.stop()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 async def until(happens: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
