@@ -12,7 +12,6 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.refusals import Refusal
-from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.values import Preemption, TaskId, TaskStatus
 from gpuyard.core.engine.handlers import HANDLERS
 from gpuyard.core.engine.ledger import Ledger
@@ -86,7 +85,7 @@ class Engine:
                     if usage.checked_at <= state.now:
                         usage.checked_at = inf
                         state.watch_budget(usage, state.now)
-            if state.settings.backfill is Backfill.NONE:
+            if not state.backfills:
                 state.queue.wake_for_reservation(TIME_CAME)  # a task whose budget is spent keeps no other from room
         elif timer.about is TimerKind.LINE:
             if line := state.queue.by_number.get(timer.number):

@@ -32,7 +32,6 @@ from gpuyard.core.engine.phases import (
     Suspending,
     Waiting,
 )
-from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.quota import TenantUsage
 from gpuyard.core.engine.state import OrphanedAttempt, State, holds_gpus
 from gpuyard.core.engine.task import Task
@@ -212,8 +211,8 @@ def _build(document: SnapshotDocument) -> State:
     state.epoch, state.scheduler_back_by, state.gaps = document.epoch, document.scheduler_back_by, list(document.gaps)
     state.origin, state.offline_after_seconds = document.origin, document.offline_after_seconds
     state.origins = dict.fromkeys(document.origins)
-    state.settings, state.split = document.settings, document.split
-    state.policy = POLICIES[document.settings.policy]
+    state.split = document.split
+    state.use_settings(document.settings)
     state.default_tenant, state.last_task = document.default_tenant, document.last_task
     _load_nodes(state, document.nodes)
     for row in document.tenants:

@@ -125,8 +125,6 @@ class State:
         """Seconds without contact after which a node counts as lost, as the scheduler has told the nodes."""
         self.scheduler_back_by = 0.0
         """No node counts as lost before this instant: the last scheduler announced that it would be back by then."""
-        self.settings = Settings()
-        self.policy: Policy = policies[self.settings.policy]
         self.split = Split()
         self.index = Index()
         self.tasks: dict[TaskId, Task] = {}
@@ -173,10 +171,31 @@ class State:
         """Tenants or classes have guarantees that they can reclaim from others."""
         self.guarantees = False
         """At least one tenant has a guarantee."""
+        self.use_settings(Settings())
         self.demand = Demand()
         """Total demand of the open tasks."""
         self.orders: dict[int, NodeOrder] = {}
         """Order in which the score tries nodes, by number of GPUs requested; under ANY, one valid for all numbers."""
+
+    # settings
+
+    def use_settings(self, settings: Settings) -> None:
+        """Set the settings, and what a scheduling pass needs to know of them."""
+        self.settings = settings
+        self.policy: Policy = self.policies[settings.policy]
+        self.backfills = settings.backfill is not Backfill.NONE
+        """Tasks may start before tasks ahead of them that find no room."""
+        self.reservation_depth = {Backfill.EASY: 1, Backfill.CONSERVATIVE: settings.reservations}.get(
+            settings.backfill, 0
+        )
+        """Number of tasks competing for the same nodes that may have a reservation."""
+        self._note_order()
+
+    def _note_order(self) -> None:
+        self.keys_suffice = (
+            self.policy.tenant_key is None and self.split.mode is not QuotaMode.BORROW and not self.guarantees
+        )
+        """A task's key alone determines the order: no tenant keys, no borrowing, no guarantees."""
 
     # tasks
 
@@ -409,13 +428,13 @@ class State:
             first or (self.guarantees and task.tenant_usage.claims(line.shape.need_milli))
         )
         goes_before = line.number in self.queue.for_reservation and (
-            self.settings.backfill is Backfill.NONE
-            or not self.keys_suffice()
+            not self.backfills
+            or not self.keys_suffice
             or any(task.key < reservation.task.key for reservation in self.reservations.values())
         )
         if may_stop or goes_before:
             self.queue.wake(line, cause)
-        elif self.settings.backfill in (Backfill.EASY, Backfill.CONSERVATIVE) and needs_reservation(line.shape):
+        elif self.reservation_depth and needs_reservation(line.shape):
             # the task may qualify for a reservation, possibly in place of a task behind it
             room = (
                 self.settings.backfill is Backfill.CONSERVATIVE and len(self.reservations) < self.settings.reservations
@@ -431,10 +450,6 @@ class State:
         if not self.preemptible or not self.settings.preemption:
             return False
         return self.policy.rank is not None or self.reclaims
-
-    def keys_suffice(self) -> bool:
-        """Whether a task's key alone determines the order: no borrowing, no guarantees, no tenant keys."""
-        return self.policy.tenant_key is None and self.split.mode is not QuotaMode.BORROW and not self.guarantees
 
     def stops_soon(self, placement: Placement, cause: Cause) -> None:
         """Publish that a task leaves its nodes earlier than expected: there may be time before a reserved start."""
@@ -479,7 +494,7 @@ class State:
         """Remove a task from the queue, if it is in it."""
         if task.group is not None:
             self.queue.remove(task)
-            if self.settings.backfill is Backfill.NONE:
+            if not self.backfills:
                 self.queue.order_changed(Cause(CauseKind.QUEUE_CHANGED, task=task.id))
 
     # reservations
@@ -540,6 +555,7 @@ class State:
         """Determine whether any tenant or class has GPUs to reclaim."""
         self.guarantees = any(usage.guarantee for usage in self.tenants.values())
         self.reclaims = self.guarantees or self.split.mode is QuotaMode.BORROW
+        self._note_order()
 
     def divide(self) -> None:
         """Divide the GPUs that are up between the classes."""

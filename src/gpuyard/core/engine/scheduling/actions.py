@@ -17,7 +17,6 @@ from gpuyard.core.domain.events import (
     TaskPlaced,
 )
 from gpuyard.core.domain.placement import Placement, Slice
-from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.values import Preemption, TaskId
 from gpuyard.core.engine.phases import Running, Suspended
 from gpuyard.core.engine.quota import (
@@ -55,7 +54,7 @@ to end before that."""
 class Context:
     """One scheduling pass: the state, the instant, and the function that emits events."""
 
-    __slots__ = ("at", "backfills", "depth", "emit", "keys_suffice", "only_room", "placed", "state", "woken")
+    __slots__ = ("at", "emit", "only_room", "placed", "state", "woken")
 
     def __init__(self, state: State, emit: Emit) -> None:
         self.state = state
@@ -65,23 +64,12 @@ class Context:
     def begin(self, at: float) -> None:
         """Begin a pass."""
         self.at = at
-        self.keys_suffice = self.state.keys_suffice()
-        """A task's key alone determines the order: no tenant keys, no borrowing, no guarantees."""
         self.placed = 0
         """Number of tasks this pass has placed."""
         self.only_room: DeviceGroup | None = None
         """The device group that gained room since the last pass, if there is exactly one."""
         self.woken: Container[int] = ()
         """Lines, by number, that had no room after the last pass: only that device group can have room for them."""
-        backfill = self.state.settings.backfill
-        self.backfills = backfill is not Backfill.NONE
-        """Tasks may start before tasks ahead of them that find no room."""
-        self.depth = 0
-        """Number of tasks competing for the same nodes that may have a reservation."""
-        if backfill is Backfill.EASY:
-            self.depth = 1
-        elif backfill is Backfill.CONSERVATIVE:
-            self.depth = self.state.settings.reservations
 
 
 # --- placing ----------------------------------------------------------------------------------------------------------
@@ -155,7 +143,7 @@ def _cleared_placement(context: Context, reservation: Reservation) -> Placement 
 
 def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> None:
     """Reserve nodes for a task that found no room, if it is among the first that wait for them."""
-    state, depth = context.state, context.depth
+    state, depth = context.state, context.state.reservation_depth
     if not depth or task.id in state.reservations or not needs_reservation(shape) or _is_new(context, task):
         return
     mine = sort_key(state, task, context.at)
@@ -166,7 +154,7 @@ def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> 
             depth -= not reservation.claim
             if not depth:
                 return
-    depth = context.depth
+    depth = state.reservation_depth
     if is_at_limit(task, shape, shape.need_milli, state.classes, state.index, context.at):
         return
     need, left = shape.need_milli, left_for(task, state.classes, before).least
@@ -212,7 +200,7 @@ def reserve_for_next(context: Context, cause: Cause) -> None:
     """Make a reservation for the first task of every blocked line that qualifies for one."""
     state = context.state
     state.queue.published.reservations = None
-    if not context.depth:
+    if not state.reservation_depth:
         return
     firsts = []
     for line in state.queue.lines.values():
@@ -232,7 +220,7 @@ def first_in(context: Context, line: Line, class_index: int, before: SortKey) ->
     state, need, at = context.state, line.shape.need_milli, context.at
     if need and not state.classes[class_index].fits(need):
         return None
-    if context.keys_suffice:
+    if state.keys_suffice:
         head = line.head(class_index)
         if head is None or (0, 0.0, head[0], head[1]) >= before:
             return None

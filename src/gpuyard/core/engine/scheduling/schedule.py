@@ -16,7 +16,6 @@ from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import Event, TaskPlaced
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.refusals import ClassQuotaFull, HeldBack
-from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.quota import BATCH, ONLINE, check_quota
@@ -83,7 +82,7 @@ class SchedulingPass:
             context.placed = 0
             if published.preemptible:
                 self._wake_for_preemptible()
-            if not context.keys_suffice:
+            if not state.keys_suffice:
                 self._wake_for_ranks()
             if published.tenant_quota:
                 self._unblock_tenants()
@@ -105,12 +104,12 @@ class SchedulingPass:
             or published.preemptible
             or published.reservations
             or published.tenant_quota
-            or (context.placed and not context.keys_suffice)
+            or (context.placed and not self.state.keys_suffice)
         )
 
     def _drain(self) -> None:
         """Try the candidates in order; where ranks change with usage, rank a task again before it is tried."""
-        keys_suffice = self.context.keys_suffice
+        keys_suffice = self.state.keys_suffice
         if not keys_suffice:
             self._push_reserved()
         self._push_dirty()
@@ -152,7 +151,7 @@ class SchedulingPass:
             if device_group is None or not device_group.host.open:
                 continue
             bit, free = device_group.bit, device_group.free
-            if len(room) == 1 and self.context.backfills and not state.preemptible:
+            if len(room) == 1 and state.backfills and not state.preemptible:
                 self.context.only_room = device_group
             for gpus, lines in queue.by_gpus.items():
                 if gpus > free:
@@ -194,9 +193,7 @@ class SchedulingPass:
         queue, node = state.queue, device_group.host.spec.id
         if node not in state.preemptible:
             return
-        quotas = self.context.keys_suffice and bool(
-            queue.for_tenant or queue.for_class[ONLINE] or queue.for_class[BATCH]
-        )
+        quotas = self.state.keys_suffice and bool(queue.for_tenant or queue.for_class[ONLINE] or queue.for_class[BATCH])
         bit, free, usable = device_group.bit, device_group.free, device_group.usable.bit_count()
         for gpus, lines in queue.by_gpus.items():
             if gpus <= usable:
@@ -245,7 +242,7 @@ class SchedulingPass:
             for limit in tuple(queue.for_tenant.get(tenant, ())):
                 still_waits = False
                 while not still_waits and (first := queue.first_for_tenant(tenant, limit)) is not None:
-                    still_waits = self.context.keys_suffice and limit == TOTAL and self._still_waits(first[2])
+                    still_waits = self.state.keys_suffice and limit == TOTAL and self._still_waits(first[2])
                     if still_waits and not may_preempt:
                         break
                     line = queue.unblock_group(
@@ -271,7 +268,7 @@ class SchedulingPass:
         state, queue = self.state, self.state.queue
         cause, queue.published.reservations = queue.published.reservations, None
         assert cause is not None
-        if state.settings.backfill is Backfill.NONE:
+        if not state.backfills:
             queue.wake_for_reservation(cause)
         else:
             actions.reserve_for_next(self.context, cause)
@@ -313,7 +310,7 @@ class SchedulingPass:
         """Add the best task of a line and class to the candidates of the pass."""
         if line.class_blocked[class_index] is not None:
             return
-        if not self.context.keys_suffice:
+        if not self.state.keys_suffice:
             if (entry := best_of(self.context, line, class_index)) is not None:
                 heappush(self.ready, entry)
             return
@@ -348,7 +345,7 @@ class SchedulingPass:
             cause = published.class_quota[class_index]
             if cause is None:
                 continue
-            if not self.context.keys_suffice:
+            if not self.state.keys_suffice:
                 self._unblock_all(class_index, cause)
                 continue
             waiting = queue.for_class[class_index]
@@ -395,7 +392,7 @@ class SchedulingPass:
             self._place(task, line, group, found)
             return
         assert type(found) is Blocked
-        if found is NO_ROOM and not (state.preemptible or context.depth or state.reservations):
+        if found is NO_ROOM and not (state.preemptible or state.reservation_depth or state.reservations):
             line.blocked = found  # the usual case: neither preemption nor a reservation is possible
         elif found.preemption_helps and state.preemptible and actions.preempt(context, task, line.shape, line):
             self._push(line, class_index)
@@ -444,11 +441,11 @@ class SchedulingPass:
         if isinstance(where, ClassQuota):
             queue.published.class_quota[group.class_index] = None  # no task of the class goes before this one
         if blocked.reservation_helps:
-            if context.depth:
+            if self.state.reservation_depth:
                 actions.reserve(context, task, line.shape, line.cause)
         elif self.state.reservations:
             actions.drop_reservation(context, task)
-        if not context.backfills and not isinstance(where, RoomOn):
+        if not self.state.backfills and not isinstance(where, RoomOn):
             queue.wake_behind(task.id, Cause(CauseKind.QUEUE_CHANGED, task=task.id))
         if isinstance(where, TenantQuota):
             for wakeup in blocked.wakeups:

@@ -203,7 +203,7 @@ def _block_elsewhere(context: Context, line: Line, class_index: int) -> None:
 def _first_at_class(context: Context, task: Task, class_index: int) -> TaskId | None:
     """Return the first task that waits for the quota of the class, if it goes before `task`."""
     waiting = context.state.queue.for_class[class_index]
-    if context.keys_suffice:
+    if context.state.keys_suffice:
         mine = (task.key, task.id)
         if waiting[0][:2] >= mine:
             return None  # no later entry goes before either, stale or not
@@ -224,7 +224,7 @@ def _first_at_tenant(context: Context, task: Task, limit: str) -> TaskId | None:
     queue = state.queue
     if limit == SOME or tenant not in queue.for_tenant:
         return None
-    if context.keys_suffice:
+    if state.keys_suffice:
         first = queue.first_for_tenant(tenant, limit)
         return first[1] if first is not None and first[:2] < (task.key, task.id) else None
     mine = sort_key(state, task, context.at)
@@ -258,7 +258,7 @@ def _find(
     """Find room that is not reserved for a task that goes before; else return the task the room is kept for, if any."""
     state = context.state
     order = state.order_for(shape.gpus)
-    if not context.backfills and (first := _first_without_backfill(context, task, shape)):
+    if not state.backfills and (first := _first_without_backfill(context, task, shape)):
         return first
     if not before:
         return choose(shape, state.index, order, closed, model=task.model)
