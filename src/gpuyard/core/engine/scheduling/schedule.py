@@ -48,7 +48,7 @@ from gpuyard.core.engine.scheduling.try_place import (
 )
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
-from gpuyard.core.engine.waiting.queue import NOTHING, Group, Line
+from gpuyard.core.engine.waiting.queue import Group, Line
 from gpuyard.core.engine.waiting.wakeups import TOTAL, At, Blocked, ClassQuota, RoomOn, TenantQuota
 from gpuyard.core.placement.index import DeviceGroup
 
@@ -67,12 +67,10 @@ class SchedulingPass:
 
     def decide(self, at: float) -> None:
         """Place everything that can be placed, if a wake-up was published since the last pass."""
-        if not self.state.queue.is_quiet:
-            self.run(at)
-
-    def run(self, at: float) -> None:
-        """Place everything that can be placed."""
-        state, context, published = self.state, self.context, self.state.queue.published
+        state, context, queue = self.state, self.context, self.state.queue
+        if queue.is_quiet():
+            return
+        published = queue.published
         self._feature_cache = None
         context.begin(at)
         if published.room:
@@ -95,16 +93,15 @@ class SchedulingPass:
 
     def _is_unsettled(self) -> bool:
         """Whether the pass so far may have unblocked a task that was blocked before."""
-        queue, context = self.state.queue, self.context
-        dropped = bool(self.state.reservations) and actions.drop_stopped_by_quota(context)
-        published = queue.published
+        state, queue, published = self.state, self.state.queue, self.state.queue.published
+        dropped = state.reservations and actions.drop_stopped_by_quota(self.context)
         return bool(
             dropped
             or queue.dirty
             or published.preemptible
             or published.reservations
             or published.tenant_quota
-            or (context.placed and not self.state.keys_suffice)
+            or (self.context.placed and not state.keys_suffice)
         )
 
     def _drain(self) -> None:
@@ -115,7 +112,7 @@ class SchedulingPass:
         self._push_dirty()
         ready, published = self.ready, self.state.queue.published
         while True:
-            if published.class_quota != NOTHING and self._try_first_of_a_class():
+            if published.class_quota and self._try_first_of_a_class():
                 continue
             if not ready:
                 return
@@ -144,7 +141,8 @@ class SchedulingPass:
         room, queue.published.room = queue.published.room, {}
         if queue.for_tenant:
             queue.quotas_changed(next(iter(room.values())), except_total=True)
-        woken, dirty, version = set[int](), queue.dirty, index.version
+        woken: set[int] = set()
+        dirty, version = queue.dirty, index.version
         self.context.woken = woken
         for number, cause in room.items():
             device_group = index.device_groups[number]
@@ -317,13 +315,14 @@ class SchedulingPass:
         head = line.head(class_index)
         if head is None:
             return
+        key, task, group = head
         state, shape = self.state, line.shape
         if shape.version != state.index.version:
             shape.refresh(state.index)
         usage = state.classes[class_index]
-        if usage.used + shape.need_milli > usage.limit and self._blocks_class_at_once(line, head[1], head[2]):
+        if usage.used + shape.need_milli > usage.limit and self._blocks_class_at_once(line, task, group):
             return
-        heappush(self.ready, (head[0], head[1], line, head[2]))
+        heappush(self.ready, (key, task, line, group))
 
     def _blocks_class_at_once(self, line: Line, task_id: TaskId, group: Group) -> bool:
         """Block a line whose class is at its limit without trying it; return whether that was done."""
@@ -340,23 +339,21 @@ class SchedulingPass:
 
     def _try_first_of_a_class(self) -> bool:
         """ClassQuota: try the first task that waits for a class quota, if it precedes all candidates."""
-        queue, published = self.state.queue, self.state.queue.published
+        state, queue, ready = self.state, self.state.queue, self.ready
+        freed = queue.published.class_quota
         for class_index in CLASS_INDEXES:
-            cause = published.class_quota[class_index]
-            if cause is None:
+            if class_index not in freed:
                 continue
-            if not self.state.keys_suffice:
+            cause, waiting = freed[class_index], queue.for_class[class_index]
+            if not state.keys_suffice:
                 self._unblock_all(class_index, cause)
                 continue
-            waiting = queue.for_class[class_index]
-            if self.ready and waiting and waiting[0] > self.ready[0]:
+            if ready and waiting and waiting[0] > ready[0]:
                 continue  # a candidate precedes everything that waits for the quota
-            first = first_for_class(self.context, class_index)
-            if first is None or not (
-                self.state.classes[class_index].fits(first[2].shape.need_milli) or self.state.may_preempt()
-            ):
-                published.class_quota[class_index] = None
-            elif not self.ready or first[:2] < self.ready[0][:2]:
+            first = first_for_class(self.context, class_index) if waiting else None
+            if first is None or not (state.classes[class_index].fits(first[2].shape.need_milli) or state.may_preempt()):
+                del freed[class_index]
+            elif not ready or first[:2] < ready[0][:2]:
                 line = queue.unblock_class(class_index)
                 line.cause = cause
                 if line.blocked is None and (head := line.head(class_index)) is not None:
@@ -367,7 +364,7 @@ class SchedulingPass:
     def _unblock_all(self, class_index: int, cause: Cause) -> None:
         """Where ranks change with every placement, unblock all lines that wait for the quota of a class."""
         queue = self.state.queue
-        queue.published.class_quota[class_index] = None
+        del queue.published.class_quota[class_index]
         while queue.first_for_class(class_index) is not None:
             line = queue.unblock_class(class_index)
             if line.blocked is None:
@@ -439,7 +436,7 @@ class SchedulingPass:
         queue.block(line, group, blocked)
         where = blocked.wakeups[0]
         if isinstance(where, ClassQuota):
-            queue.published.class_quota[group.class_index] = None  # no task of the class goes before this one
+            queue.published.class_quota.pop(group.class_index, None)  # no task of the class goes before this one
         if blocked.reservation_helps:
             if self.state.reservation_depth:
                 actions.reserve(context, task, line.shape, line.cause)

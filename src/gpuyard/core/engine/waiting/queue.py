@@ -22,7 +22,7 @@ group under that key.
 """
 
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.task import Resources
@@ -52,8 +52,6 @@ ClassEntry = tuple[float, TaskId, "Line"]
 """The best task of a class in a line that waits for the quota of the class: key, task number, line."""
 
 LIMITS_CHANGED = Cause(CauseKind.LIMITS_CHANGED)
-NOTHING = [None, None]
-"""Value of `Published.class_quota` when nothing was published."""
 
 
 class Group:
@@ -149,14 +147,16 @@ class Line:
                 first_key, first, task = group.heap[0]
                 if first == number and first_key == key == task.key and task.group is group and group.blocked is None:
                     return entry  # fast path: the usual case, without a function call
-            top = group.top()
-            if top is not None and top[1] == entry[1] and top[0] == entry[0] and group.blocked is None:
+            top = None if group.blocked is not None else group.top()
+            if top is not None and top[1] == number and top[0] == key:
                 return entry
+            if top is not None and top != group.listed:
+                group.listed = top
+                heapreplace(heads, (top[0], top[1], group))
+                continue
             heappop(heads)
-            if group.listed is not None and group.listed[:2] == entry[:2]:
+            if group.listed is not None and group.listed[:2] == (key, number):
                 group.listed = None
-            if top is not None and group.blocked is None:
-                self.list(group, top)
         return None
 
     def list(self, group: Group, top: Entry) -> None:
@@ -288,17 +288,16 @@ class Queue:
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
-    @property
     def is_quiet(self) -> bool:
-        """Whether nothing was published since the last pass, and no line is to be tried."""
+        """Return whether nothing was published since the last pass, and no line is to be tried."""
         published = self.published
         return not (
             published.room
-            or published.preemptible
             or self.dirty
-            or published.reservations
+            or published.class_quota
             or published.tenant_quota
-            or published.class_quota != NOTHING
+            or published.preemptible
+            or published.reservations
         )
 
     def room_gained(self, group: int, cause: Cause) -> None:
@@ -343,7 +342,7 @@ class Queue:
     def quotas_changed(self, cause: Cause, *, except_total: bool = False) -> None:
         """Publish every quota; `except_total`: only tenant limits other than TOTAL, which depend on nodes."""
         if not except_total:
-            self.published.class_quota = [cause, cause]
+            self.published.class_quota.update({ONLINE: cause, BATCH: cause})
         for tenant, by_limit in self.for_tenant.items():
             for limit, waiting in by_limit.items():
                 if waiting and not (except_total and limit == TOTAL):
