@@ -34,8 +34,7 @@ def apply_task_placed(state: State, event: events.TaskPlaced) -> None:
     at = state.now
     task, _ = checked_transition(state, event.task, event)
     placement = event.placement
-    if task.group is not None:
-        state.leave_queue(task)
+    state.leave_queue(task)
     if state.reservations:
         state.end_reservation(task.id)
     task.attempts = event.attempt

@@ -79,7 +79,7 @@ def place(context: Context, task: Task, placement: Placement, cause: Cause | Non
     """Place a task, or resume it if it is suspended."""
     context.placed += 1
     phase = task.phase
-    if isinstance(phase, Suspended):
+    if type(phase) is Suspended:
         placement = _with_memory(placement, phase.placement)
         context.emit(AttemptResuming(task.id, phase.attempt, placement, task.round, cause))
     else:

@@ -60,7 +60,7 @@ def try_place(context: Context, task: Task, line: Line, group: Group) -> Placeme
     found: Placement | TaskId | None = None
     if task.avoid is not None:
         found = _find(context, task, shape, closed | index.device_groups_of((task.avoid,)), before)
-    if not isinstance(found, Placement):
+    if task.avoid is None or not isinstance(found, Placement):
         found = _find(context, task, shape, closed, before)
     if isinstance(found, Placement):
         return found

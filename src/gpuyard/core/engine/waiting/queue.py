@@ -276,15 +276,15 @@ class Queue:
         waiting.sort()
 
     def remove(self, task: Task) -> None:
-        """Remove a task; its heap entries are cleaned when they reach the top."""
+        """Remove a queued task; its heap entries are cleaned when they reach the top."""
         group, task.group = task.group, None
-        if group is not None:
-            self.waiting -= 1
-            group.size -= 1
-            if group.blocked is not None:
-                self.published.tenant_quota[group.tenant.id] = Cause(CauseKind.QUEUE_CHANGED, task=task.id)
-            elif group.line.class_blocked[group.class_index] is not None:
-                self.published.class_quota[group.class_index] = Cause(CauseKind.QUEUE_CHANGED, task=task.id)
+        assert group is not None, f"task {task.id} is not queued"
+        self.waiting -= 1
+        group.size -= 1
+        if group.blocked is not None:
+            self.published.tenant_quota[group.tenant.id] = Cause(CauseKind.QUEUE_CHANGED, task=task.id)
+        elif group.line.class_blocked[group.class_index] is not None:
+            self.published.class_quota[group.class_index] = Cause(CauseKind.QUEUE_CHANGED, task=task.id)
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
