@@ -17,8 +17,8 @@ their own: the first entry goes first, and those behind it wait while it does no
 a large one. When the quota has room again, only that first entry is tried.
 
 The length of run is part of the line (in steps of a factor of eight) because a short task may be backfilled before a
-reservation where a long one may not. Heaps are cleaned lazily: an entry is valid while its task is still queued in that
-group under that key.
+reservation where a long one may not. Heaps are cleaned lazily: an entry of a group is valid while its task is still
+queued in that group under that key, and one of the heads while its group is `listed` with it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -67,8 +67,8 @@ class Group:
         self.heap: list[Entry] = []
         self.size = 0
         """Number of waiting tasks; the heap may also hold entries of tasks that left."""
-        self.listed: Entry | None = None
-        """The entry that represents the group among the heads of its line."""
+        self.listed: Head | None = None
+        """Its best task among the heads of its line; None: that task has left, or the group is blocked."""
         self.blocked: Blocked | None = None
         """Set while a limit of the tenant stops the group."""
         self.limit = TOTAL
@@ -141,32 +141,28 @@ class Line:
         """Return the best task of a class whose group is not blocked by a tenant limit."""
         heads = self.heads[class_index]
         while heads:
-            entry = heads[0]
-            key, number, group = entry
-            if group.heap:
-                first_key, first, task = group.heap[0]
-                if first == number and first_key == key == task.key and task.group is group and group.blocked is None:
-                    return entry  # fast path: the usual case, without a function call
-            top = None if group.blocked is not None else group.top()
-            if top is not None and top[1] == number and top[0] == key:
-                return entry
-            if top is not None and top != group.listed:
-                group.listed = top
-                heapreplace(heads, (top[0], top[1], group))
-                continue
-            heappop(heads)
-            if group.listed is not None and group.listed[:2] == (key, number):
-                group.listed = None
+            head = heads[0]
+            group = head[2]
+            if group.listed is head:
+                return head
+            top = group.top()
+            if top is not None and group.listed is None and group.blocked is None:
+                group.listed = (top[0], top[1], group)
+                heapreplace(heads, group.listed)
+            else:
+                heappop(heads)
         return None
 
     def list(self, group: Group, top: Entry) -> None:
         """Add the best task of a group to the heads."""
-        if group.listed != top:
-            group.listed = top
+        if group.listed is None or group.listed[1] != top[1]:
+            group.listed = (top[0], top[1], group)
             heads = self.heads[group.class_index]
-            heappush(heads, (top[0], top[1], group))
+            heappush(heads, group.listed)
             if len(heads) > SLACK + 2 * len(self.groups):
                 heads[:] = sorted(self.tops(group.class_index))
+                for head in heads:
+                    head[2].listed = head
 
     def tops(self, class_index: int) -> Iterator[Head]:
         """Yield the best task of every group of a class that is not blocked, in no particular order."""
@@ -240,7 +236,8 @@ class Queue:
             if waiting[0][1] == top[1]:
                 self.published.tenant_quota[group.tenant.id] = Cause(CauseKind.QUEUED, task=top[1])
             return
-        line.list(group, top)
+        if group.heap[0] is top:  # not an older entry of the same task, which `Line.head` will clean
+            line.list(group, top)
         if line.class_blocked[class_index] is not None and line.number not in self.for_class_limit[class_index]:
             lines = self.for_class[class_index]
             heappush(lines, (top[0], top[1], line))
@@ -281,6 +278,8 @@ class Queue:
         assert group is not None, f"task {task.id} is not queued"
         self.waiting -= 1
         group.size -= 1
+        if group.listed is not None and group.listed[1] == task.id:
+            group.listed = None
         if group.blocked is not None:
             self.published.tenant_quota[group.tenant.id] = Cause(CauseKind.QUEUE_CHANGED, task=task.id)
         elif group.line.class_blocked[group.class_index] is not None:
