@@ -57,11 +57,10 @@ class Engine:
         self._ledger.begin(now)
         for timer in state.timers.due(state.now):
             self._look(timer)
-        if state.movable and (state.restless or state.queue.published.room):
-            self._scheduler.decide(state.now)
+        may_move = state.movable and (state.restless or state.queue.published.room)
+        self._scheduler.decide(state.now)
+        if may_move:
             self._mover.run(state.now)
-        else:
-            self._scheduler.decide(state.now)
         return self._ledger.events
 
     @property

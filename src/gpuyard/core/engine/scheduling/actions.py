@@ -236,8 +236,8 @@ def first_in(context: Context, line: Line, class_index: int, before: SortKey) ->
     return first[1] if first is not None and first[0] < before else None
 
 
-def drop_stopped_by_quota(context: Context) -> bool:
-    """Drop the reservations of tasks that a quota stops now, and wake their lines; return whether any was found."""
+def drop_stopped_by_quota(context: Context) -> None:
+    """Drop the reservations of tasks that a quota stops now, and wake their lines."""
     state = context.state
     stopped = [
         reservation
@@ -251,7 +251,6 @@ def drop_stopped_by_quota(context: Context) -> bool:
         drop_reservation(context, reservation.task)
         if reservation.task.group is not None:
             state.queue.wake(reservation.task.group.line, Cause(CauseKind.RESERVATION_ENDED, task=reservation.task.id))
-    return bool(stopped)
 
 
 def drop_reservation(context: Context, task: Task) -> None:

@@ -73,11 +73,11 @@ class SchedulingPass:
         published = queue.published
         self._feature_cache = None
         context.begin(at)
-        if published.room:
-            self._wake_for_room()
-        first_round = True
-        while first_round or self._is_unsettled():
+        first_round, is_settled = True, False
+        while not is_settled:
             context.placed = 0
+            if published.room:
+                self._wake_for_room()
             if published.preemptible:
                 self._wake_for_preemptible()
             if not state.keys_suffice:
@@ -89,20 +89,9 @@ class SchedulingPass:
             if published.reservations:
                 self._reserve_for_next()
             self._drain()
-            first_round = False
-
-    def _is_unsettled(self) -> bool:
-        """Whether the pass so far may have unblocked a task that was blocked before."""
-        state, queue, published = self.state, self.state.queue, self.state.queue.published
-        dropped = state.reservations and actions.drop_stopped_by_quota(self.context)
-        return bool(
-            dropped
-            or queue.dirty
-            or published.preemptible
-            or published.reservations
-            or published.tenant_quota
-            or (self.context.placed and not state.keys_suffice)
-        )
+            if state.reservations:
+                actions.drop_stopped_by_quota(context)
+            first_round, is_settled = False, queue.is_quiet() and (state.keys_suffice or not context.placed)
 
     def _drain(self) -> None:
         """Try the candidates in order; where ranks change with usage, rank a task again before it is tried."""
@@ -143,7 +132,7 @@ class SchedulingPass:
             queue.quotas_changed(next(iter(room.values())), except_total=True)
         woken: set[int] = set()
         dirty, version = queue.dirty, index.version
-        self.context.woken = woken
+        self.context.only_room, self.context.woken = None, woken
         for number, cause in room.items():
             device_group = index.device_groups[number]
             if device_group is None or not device_group.host.open:
