@@ -8,6 +8,7 @@ others to start. The checks are slow on purpose: they visit every task and every
 """
 
 from collections import Counter
+from math import inf
 
 from msgspec.structs import replace
 
@@ -25,7 +26,7 @@ from gpuyard.core.engine.scheduling.preemption import find_preemption
 from gpuyard.core.engine.scheduling.try_place import best_of, try_place
 from gpuyard.core.engine.state import MOVING, State
 from gpuyard.core.engine.task import Task
-from gpuyard.core.engine.waiting.queue import Line
+from gpuyard.core.engine.waiting.queue import Group, Line
 from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.engine.waiting.wakeups import Blocked, RoomOn
 from gpuyard.core.placement.choose import choose
@@ -39,6 +40,7 @@ def check(state: State) -> None:
     _check_gpus(state)
     _check_usage(state)
     _check_tasks(state)
+    _check_heads(state)
     _check_orphaned_attempts(state)
     _check_reservations(state)
     _check_models(state)
@@ -216,6 +218,23 @@ def _check_tasks(state: State) -> None:
         for task_id, task in tasks.items():
             assert isinstance(task.phase, ACTIVE), f"{node} is recorded as running task {task_id}"
             assert node in task.phase.placement.nodes, f"{node} is recorded as running task {task_id}"
+
+
+def _check_heads(state: State) -> None:
+    """Assert that the heads of every line lead to the best task of each group that is not blocked."""
+    best: dict[Group, tuple[float, TaskId]] = {}
+    for task in state.tasks.values():
+        if task.group is not None:
+            best[task.group] = min(best.get(task.group, (inf, task.id)), (task.key, task.id))
+    for line in state.queue.lines.values():
+        for group in line.groups.values():
+            heads, listed, first = line.heads[group.class_index], group.listed, best.get(group)
+            if listed is not None:
+                assert group.blocked is None, f"task {listed[1]} is listed, and its group is blocked"
+                assert listed[:2] == first, f"task {listed[1]} is listed as the best of its group, and {first} is"
+                assert any(head is listed for head in heads), f"task {listed[1]} is not among the heads of its line"
+            elif first is not None and group.blocked is None:
+                assert any(head[2] is group and head[:2] <= first for head in heads), f"task {first[1]} is not found"
 
 
 def _check_orphaned_attempts(state: State) -> None:
