@@ -22,7 +22,7 @@ from gpuyard.core.engine.scheduling.backfill import promised_start
 from gpuyard.core.engine.scheduling.moves import Mover
 from gpuyard.core.engine.scheduling.schedule import SchedulingPass
 from gpuyard.core.engine.state import LOOK_FOR_FASTER_SECONDS, State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.timers import Timer, TimerKind
 
 Events = list[events.Event]
@@ -92,7 +92,7 @@ class Engine:
         elif task := state.tasks.get(TaskId(timer.number)):
             self._look_at(task)
 
-    def _look_at(self, task: Task) -> None:
+    def _look_at(self, task: OpenTask) -> None:
         """Handle a timer of a task: deadline, back-off, reserved start, timeout, rank change or possible move."""
         state, at = self.state, self.state.now
         phase, spec = task.phase, task.spec
@@ -118,7 +118,7 @@ class Engine:
                 state.restless = True
                 state.timers.add_task(at + max(at - phase.since, LOOK_FOR_FASTER_SECONDS), task.id)
 
-    def _weaken(self, task: Task, at: float) -> None:
+    def _weaken(self, task: OpenTask, at: float) -> None:
         """Update the rank of a running task; if it changed, wake the lines that could use the task's nodes."""
         state, before = self.state, task.rank
         phase = task.phase
@@ -134,7 +134,7 @@ class Engine:
             if shape.eligible & device_groups:
                 state.queue.retry((line,), TIME_CAME)
 
-    def _promise_again(self, task: Task) -> None:
+    def _promise_again(self, task: OpenTask) -> None:
         """Compute a new start for a reservation whose start has passed while its nodes are still in use.
 
         The nodes stay the same. No new task is placed on them, so they become free eventually; a reservation that moved

@@ -25,7 +25,7 @@ from gpuyard.core.engine.scheduling.backfill import is_unreachable
 from gpuyard.core.engine.scheduling.preemption import find_preemption
 from gpuyard.core.engine.scheduling.try_place import best_of, try_place
 from gpuyard.core.engine.state import MOVING, State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.waiting.queue import Group, Line
 from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.engine.waiting.wakeups import Blocked, RoomOn
@@ -331,7 +331,7 @@ def check_no_wakeup_missed(state: State) -> None:
                 )
 
 
-def _first_of_line(context: Context, line: Line) -> list[Task]:
+def _first_of_line(context: Context, line: Line) -> list[OpenTask]:
     """Return the task of a line that is tried first, with the rank of its reservation if it has one."""
     state = context.state
     bests = [best_of(context, line, class_index) for class_index in (ONLINE, BATCH)]
@@ -367,7 +367,7 @@ def check_guarantees(state: State) -> None:
             )
 
 
-def _may_claim(state: State, task: Task) -> bool:
+def _may_claim(state: State, task: OpenTask) -> bool:
     """Whether a task lacks only room."""
     assert task.group is not None
     shape, usage, tenant = task.group.line.shape, state.classes[task.class_index], task.tenant_usage
@@ -378,7 +378,7 @@ def _may_claim(state: State, task: Task) -> bool:
     return usage.used + in_class + need <= usage.limit and tenant.used + in_tenant + need <= tenant.limit
 
 
-def _could_start(state: State, task: Task) -> str:
+def _could_start(state: State, task: OpenTask) -> str:
     """Return why a waiting task could start now; empty: it could not, or is held back for a valid reason."""
     assert task.group is not None
     line = task.group.line
@@ -414,7 +414,7 @@ def _could_start(state: State, task: Task) -> str:
     return f"{placement.nodes} have room for it"
 
 
-def _promised_before(state: State, task: Task) -> tuple[int, int]:
+def _promised_before(state: State, task: OpenTask) -> tuple[int, int]:
     """Return how much of a task's class and tenant quota is reserved for tasks that go before it."""
     assert task.group is not None
     mine = sort_key(state, task, state.now)
@@ -426,7 +426,7 @@ def _promised_before(state: State, task: Task) -> tuple[int, int]:
     return in_class, in_tenant
 
 
-def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float, TaskId]) -> bool:
+def _kept_back_at_quota(state: State, task: OpenTask, mine: tuple[int, float, float, TaskId]) -> bool:
     """Whether a task that goes before is itself stopped by the same class or tenant quota."""
     for other in state.tasks.values():
         if other.group is None or other is task:
@@ -458,7 +458,7 @@ def _enough_nodes(state: State, shape: Shape) -> bool:
     return len(fitting) >= shape.nodes
 
 
-def _both_want_limited_model(tenant: TenantUsage, other: Task, task: Task) -> bool:
+def _both_want_limited_model(tenant: TenantUsage, other: OpenTask, task: OpenTask) -> bool:
     """Whether the task before is stopped by the tenant's limit on the only model that both want."""
     models = other.spec.resources.models
     if len(models) != 1 or models != task.spec.resources.models or models[0] not in tenant.model_limits:
@@ -468,7 +468,7 @@ def _both_want_limited_model(tenant: TenantUsage, other: Task, task: Task) -> bo
     return used + other.group.line.shape.need_milli > limit
 
 
-def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:
+def _somebody_first(state: State, task: OpenTask, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:
     """Without backfill: whether a task that goes before waits for room or open nodes, and wants one of the same nodes."""
     return any(
         _waits_for_nodes(state, other) and other.group.line.shape.eligible & shape.eligible
@@ -477,7 +477,7 @@ def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, flo
     )
 
 
-def _waits_for_nodes(state: State, task: Task) -> bool:
+def _waits_for_nodes(state: State, task: OpenTask) -> bool:
     """Whether no quota stops a waiting task, and it is not held back on advice."""
     assert task.group is not None
     line = task.group.line

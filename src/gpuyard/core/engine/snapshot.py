@@ -34,7 +34,7 @@ from gpuyard.core.engine.phases import (
 )
 from gpuyard.core.engine.quota import TenantUsage
 from gpuyard.core.engine.state import OrphanedAttempt, State, holds_gpus
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.placement.model_cache_affinity import ModelKey
 from gpuyard.core.placement.speeds import speed_of
 
@@ -181,7 +181,7 @@ def dump(state: State) -> dict[str, Any]:
     return plain
 
 
-def _row(task: Task) -> TaskRow:
+def _row(task: OpenTask) -> TaskRow:
     assert isinstance(task.phase, (Waiting, *ACTIVE))
     return TaskRow(
         task.id, task.spec, task.submitted_at, task.phase, task.priority, task.estimate, task.attempts, task.failures,
@@ -266,7 +266,7 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
 
 
 def _load_task(state: State, row: TaskRow) -> None:
-    task = state.tasks[row.id] = Task(row.id, row.spec, state.tenants[row.spec.tenant], row.submitted_at)
+    task = state.tasks[row.id] = OpenTask(row.id, row.spec, state.tenants[row.spec.tenant], row.submitted_at)
     task.tenant_usage.open_tasks += 1
     state.count_demand(row.spec.resources, 1)
     task.phase, task.priority, task.estimate = row.phase, row.priority, row.estimate

@@ -31,7 +31,7 @@ from gpuyard.core.engine.quota import (
 from gpuyard.core.engine.scheduling.backfill import promise
 from gpuyard.core.engine.scheduling.preemption import PreemptionPlan, find_preemption
 from gpuyard.core.engine.state import Reservation, State, needs_reservation
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.waiting.queue import Line
 from gpuyard.core.engine.waiting.sort_key import SortKey, sort_key
 from gpuyard.core.placement.choose import choose
@@ -75,7 +75,7 @@ class Context:
 # --- placing ----------------------------------------------------------------------------------------------------------
 
 
-def place(context: Context, task: Task, placement: Placement, cause: Cause | None) -> None:
+def place(context: Context, task: OpenTask, placement: Placement, cause: Cause | None) -> None:
     """Place a task, or resume it if it is suspended."""
     context.placed += 1
     phase = task.phase
@@ -98,7 +98,7 @@ def _with_memory(placement: Placement, before: Placement) -> Placement:
     return Placement(tuple(parts))
 
 
-def _drop_overtaken(context: Context, task: Task, placement: Placement) -> None:
+def _drop_overtaken(context: Context, task: OpenTask, placement: Placement) -> None:
     """Drop the reservations of nodes that a task with a smaller sort key took; they are made again if possible."""
     state = context.state
     taken = state.index.device_groups_of(placement.nodes)
@@ -141,7 +141,7 @@ def _cleared_placement(context: Context, reservation: Reservation) -> Placement 
 # --- reservations -----------------------------------------------------------------------------------------------------
 
 
-def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> None:
+def reserve(context: Context, task: OpenTask, shape: Shape, cause: Cause | None) -> None:
     """Reserve nodes for a task that found no room, if it is among the first that wait for them."""
     state, depth = context.state, context.state.reservation_depth
     if not depth or task.id in state.reservations or not needs_reservation(shape) or _is_new(context, task):
@@ -172,7 +172,7 @@ def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> 
         context.emit(ReservationDropped(reservation.task.id, Cause(CauseKind.OVERTAKEN, task=task.id)))
 
 
-def _is_new(context: Context, task: Task) -> bool:
+def _is_new(context: Context, task: OpenTask) -> bool:
     """Whether a task has not waited long enough for a reservation; a timer is set for the instant at which it has."""
     state = context.state
     times = UNPREDICTABLE_TIMES if task.spec.unpredictable else 1
@@ -215,7 +215,7 @@ def reserve_for_next(context: Context, cause: Cause) -> None:
     state.queue.published.reservations = None
 
 
-def first_in(context: Context, line: Line, class_index: int, before: SortKey) -> Task | None:
+def first_in(context: Context, line: Line, class_index: int, before: SortKey) -> OpenTask | None:
     """Return the best task of a blocked line and class that lacks only room, if its sort key is below `before`."""
     state, need, at = context.state, line.shape.need_milli, context.at
     if need and not state.classes[class_index].fits(need):
@@ -253,7 +253,7 @@ def drop_stopped_by_quota(context: Context) -> None:
             state.queue.wake(reservation.task.group.line, Cause(CauseKind.RESERVATION_ENDED, task=reservation.task.id))
 
 
-def drop_reservation(context: Context, task: Task) -> None:
+def drop_reservation(context: Context, task: OpenTask) -> None:
     """Drop the reservation of a task that a quota or closed nodes stop, if it has one."""
     if task.id in context.state.reservations:
         context.emit(ReservationDropped(task.id, Cause(CauseKind.AT_LIMIT)))
@@ -281,7 +281,7 @@ def renew_reservations(context: Context) -> None:
 # --- preemption -------------------------------------------------------------------------------------------------------
 
 
-def preempt(context: Context, task: Task, shape: Shape, line: Line) -> bool:
+def preempt(context: Context, task: OpenTask, shape: Shape, line: Line) -> bool:
     """Preempt others for a task that found no room, if it has the right to; return whether victims are being stopped.
 
     The task is placed when the victims have ended.
@@ -301,7 +301,7 @@ def preempt(context: Context, task: Task, shape: Shape, line: Line) -> bool:
     return True
 
 
-def _stop(context: Context, task: Task, plan: PreemptionPlan, because: Cause | None) -> None:
+def _stop(context: Context, task: OpenTask, plan: PreemptionPlan, because: Cause | None) -> None:
     """Reserve the nodes of a plan as a claim, and stop its victims."""
     borrowed, tenant_key, _, _ = sort_key(context.state, task, context.at)
     context.emit(ReservationMade(task.id, plan.nodes, context.at, True, bool(borrowed), tenant_key, because))

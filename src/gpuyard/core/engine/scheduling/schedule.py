@@ -47,7 +47,7 @@ from gpuyard.core.engine.scheduling.try_place import (
     waits_for_better,
 )
 from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.waiting.queue import Group, Line
 from gpuyard.core.engine.waiting.wakeups import TOTAL, At, Blocked, ClassQuota, RoomOn, TenantQuota
 from gpuyard.core.placement.index import DeviceGroup
@@ -199,7 +199,7 @@ class SchedulingPass:
                         else:
                             queue.wake(line, cause)
 
-    def _first_tasks(self, line: Line, *, every_group: bool) -> Iterator[Task]:
+    def _first_tasks(self, line: Line, *, every_group: bool) -> Iterator[OpenTask]:
         """Yield the best task of each class of a line, or of each group, blocked or not."""
         if every_group:
             yield from (top[2] for group in line.groups.values() if (top := group.top()) is not None)
@@ -399,7 +399,7 @@ class SchedulingPass:
             ready[:] = [entry for entry in ready if entry[2].blocked is None]
             heapify(ready)
 
-    def _place(self, task: Task, line: Line, group: Group, placement: Placement) -> None:
+    def _place(self, task: OpenTask, line: Line, group: Group, placement: Placement) -> None:
         """Place a task, or let it wait for faster GPUs if the advisor or the rule of the policy says so."""
         state, context, policy = self.state, self.context, self.state.policy
         if self.advisor is not None and policy.advised:
@@ -419,7 +419,7 @@ class SchedulingPass:
         if state.queue.published.reservations:
             self._reserve_for_next()
 
-    def _block(self, task: Task, line: Line, group: Group, blocked: Blocked) -> None:
+    def _block(self, task: OpenTask, line: Line, group: Group, blocked: Blocked) -> None:
         """Record a task that was not placed in the queue's index, with or without a reservation."""
         queue, context = self.state.queue, self.context
         queue.block(line, group, blocked)

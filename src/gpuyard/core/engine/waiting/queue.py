@@ -28,7 +28,7 @@ from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import Preemption, TaskId, TenantId
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
-from gpuyard.core.engine.task import UNKNOWN, Task
+from gpuyard.core.engine.task import UNKNOWN, OpenTask
 from gpuyard.core.engine.waiting.wakeups import (
     RESERVATION_ENDED,
     TOTAL,
@@ -45,7 +45,7 @@ from gpuyard.core.placement.shape import Shape
 SLACK = 64
 """Number of stale entries a heap may hold before it is cleaned."""
 
-Entry = tuple[float, TaskId, Task]
+Entry = tuple[float, TaskId, OpenTask]
 Head = tuple[float, TaskId, "Group"]
 """The best task of a group: key, task number, group."""
 ClassEntry = tuple[float, TaskId, "Line"]
@@ -197,7 +197,7 @@ class Queue:
 
     # --- tasks come and go ---------------------------------------------------------------------------------------
 
-    def push(self, task: Task, resources: Resources, pin: DeviceGroupMask, seconds: float) -> Line:
+    def push(self, task: OpenTask, resources: Resources, pin: DeviceGroupMask, seconds: float) -> Line:
         """Add a task to the queue under its current key; return its line."""
         length = -1 if seconds == UNKNOWN else int(seconds).bit_length() // 3
         line_key = (resources, length, pin, task.preemption is Preemption.NEVER)
@@ -272,7 +272,7 @@ class Queue:
                     waiting.append((head[0], head[1], line))
         waiting.sort()
 
-    def remove(self, task: Task) -> None:
+    def remove(self, task: OpenTask) -> None:
         """Remove a queued task; its heap entries are cleaned when they reach the top."""
         group, task.group = task.group, None
         assert group is not None, f"task {task.id} is not queued"
