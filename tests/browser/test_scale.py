@@ -97,9 +97,7 @@ SCROLLED = """async pixels => {
 }"""
 
 
-def test_rows_that_stay_in_view_are_not_touched(
-    browser: Browser, cluster: RestCluster, viewers: list[Viewer]
-) -> None:
+def test_rows_that_stay_in_view_are_not_touched(browser: Browser, cluster: RestCluster, viewers: list[Viewer]) -> None:
     viewer = Viewer(browser, cluster.port)
     viewers.append(viewer)
     page = viewer.open("tasks")
