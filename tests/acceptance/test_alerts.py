@@ -1,6 +1,7 @@
 """Alerts of a running scheduler: from telemetry to the list, to silences, to receivers, over restarts."""
 
 import asyncio
+import gc
 import json
 import signal
 import threading
@@ -22,6 +23,7 @@ from gpuyard.live.control_plane.alerts.options import AlertOptions
 from gpuyard.live.control_plane.alerts.receivers.webhook import Webhook
 from gpuyard.live.control_plane.alerts.rules.built_in import BUILT_IN
 from gpuyard.live.control_plane.alerts.rules.rule import Rule
+from gpuyard.live.control_plane.garbage_collection import freeze_recovered
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.acceptance.cli_cluster import CliCluster
 from tests.acceptance.live import running_cluster
@@ -33,6 +35,8 @@ QUICK: dict[str, Rule] = {
     name: replace(rule, for_seconds=0.0, keep_firing_seconds=0.0) for name, rule in BUILT_IN.items()
 }
 """The built-in rules without waiting times."""
+MOST_WAIT_SECONDS = 0.02
+"""Processor time of the event loop's thread that may pass while other work waits. A slice is 4 ms of the clock."""
 
 
 def options(folder: Path | None = None, *receivers: Webhook, **more: Any) -> AlertOptions:
@@ -150,8 +154,16 @@ def test_a_tenant_at_its_limit_fires_for_those_who_may_see_it(cluster: RestClust
     for path in ("/api/v1/alerts", "/api/v1/alerts/history"):
         assert b'"lab"' in cluster.ask("GET", path, token=mine).body
         assert b'"lab"' not in cluster.ask("GET", path, token=other).body
-    seen, hidden = (cluster.get("/api/v1/alerts", token=token)["firing"] for token in (mine, other))
-    assert seen == hidden + 1
+    cluster.inside(cluster.scheduler.alerts.evaluate_now)
+    seen, hidden, root = (cluster.get("/api/v1/alerts", token=token) for token in (mine, other, None))
+    assert seen["firing"] == hidden["firing"] + 1 == root["firing"]
+    for token, listed in ((mine, seen), (other, hidden), (None, root)):
+        assert listed["firing"] == sum(one["state"] == "firing" for one in listed["alerts"])
+        counted = {"firing": listed["firing"], "pending": listed["pending"]}
+        assert cluster.get("/api/v1/overview", token=token)["alerts"] == counted
+    for tenant, listed in (("lab", seen), ("other", hidden), (None, root)):
+        sight = None if tenant is None else TenantId(tenant)
+        assert cluster.scheduler.alert_counts(sight).firing == listed["firing"]
 
 
 def test_a_spent_budget_fires(cluster: RestCluster) -> None:
@@ -327,15 +339,30 @@ def test_a_webhook_that_hangs_does_not_slow_the_scheduler(tmp_path: Path) -> Non
             assert during < 20 * before + 0.1, f"{during:.4f} s, {before:.4f} s before"
 
 
+@contextmanager
+def collector_as_in_a_server() -> Iterator[None]:
+    """Let the collector visit only new objects, not those of the whole test process."""
+    before = gc.get_threshold()
+    freeze_recovered()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
 def test_an_evaluation_of_1600_gpus_yields_to_other_work(tmp_path: Path) -> None:
-    with yard(tmp_path, options(interval_seconds=3600.0), gpus=0) as cluster:
+    with (
+        webhook_server() as server,
+        yard(tmp_path, options(tmp_path, Webhook("ops", server.url), interval_seconds=3600.0), gpus=0) as cluster,
+    ):
         for number in range(200):
             cluster.tell(JoinNode(cluster.node(f"n{number}", 8)))
             uses = [pb.GpuUse(index=gpu, temperature_c=91, memory_used_mib=100) for gpu in range(8)]
             cluster.scheduler.agents.telemetry[NodeId(f"n{number}")] = pb.Heartbeat(gpus=uses)
 
         async def measured() -> tuple[float, float]:
-            """The CPU time of an evaluation, and the most of it that passed while other work waited."""
+            """The processor time of an evaluation, and the most of it that passed while other work waited."""
             waits, ended = [0.0], False
 
             async def other() -> None:
@@ -345,18 +372,23 @@ def test_an_evaluation_of_1600_gpus_yields_to_other_work(tmp_path: Path) -> None
                     waits.append(time.thread_time() - began)
 
             beside = asyncio.create_task(other())
-            await cluster.scheduler.alerts.evaluate_now()
             began = time.thread_time()
             await cluster.scheduler.alerts.evaluate_now()
-            took, ended = time.thread_time() - began, True
+            took = time.thread_time() - began
+            while len(server.bodies) < 200:
+                await asyncio.sleep(0.01)
+            await cluster.scheduler.alerts.evaluate_now()
+            ended = True
             await beside
             return took, max(waits)
 
-        took, longest = cluster.inside(measured)
-        assert cluster.scheduler.alerts.counts()[0] == 1600
+        with collector_as_in_a_server():
+            took, longest = cluster.inside(measured)
+        assert cluster.scheduler.alerts.counts() == (1600, 0)
+        assert len(cluster.get("/api/v1/alerts")["alerts"]) == 1600
         assert took < 1.0, took
-        assert longest < 0.5, longest
-        print(f"1,600 firing alerts: {took * 1000:.0f} ms for an evaluation, other work waited {longest * 1000:.0f} ms")
+        assert longest < MOST_WAIT_SECONDS, longest
+        print(f"1,600 alerts fire: {took * 1000:.0f} ms for an evaluation, other work waited {longest * 1000:.0f} ms")
 
 
 # --- real processes ---------------------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ class LiveFeed:
     """Makes frames while someone watches."""
 
     def __init__(
-        self, views: Views, readings: Readings, now: Callable[[], float], alerts: Callable[[], AlertCounts]
+        self, views: Views, readings: Readings, now: Callable[[], float], alerts: Callable[[Sight], AlertCounts]
     ) -> None:
         self._views = views
         self._readings = readings
@@ -293,7 +293,7 @@ class LiveFeed:
             gpus=now.gpus,
             tasks=task_counts(self._views, sight),
             nodes=now.node_counts,
-            alerts=self._alerts(),
+            alerts=self._alerts(sight),
             generation=now.generation,
             samples=now.samples,
         )

@@ -26,7 +26,10 @@ def alert(gpu: int, node: str = "n1", *, fired_at: float = 10.0, resolved_at: fl
 
 
 def situation(*alerts: Alert, muted: tuple[Alert, ...] = ()) -> Situation:
-    return Situation({each.id: each for each in alerts}, {each.id for each in muted})
+    made = Situation({each.id for each in muted})
+    for each in alerts:
+        made.add(each.id, each)
+    return made
 
 
 class Recorder:

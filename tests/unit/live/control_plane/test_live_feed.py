@@ -31,7 +31,7 @@ class LiveStory:
         self.views = Views()
         self.telemetry: dict[NodeId, pb.Heartbeat] = {}
         self.readings = Readings(self.views, self.telemetry, {})
-        self.feed = LiveFeed(self.views, self.readings, lambda: 1.0, AlertCounts)
+        self.feed = LiveFeed(self.views, self.readings, lambda: 1.0, lambda _: AlertCounts())
         self._seq = 0
         self.happens(NodeJoined(NodeSpec(N1, (Gpu("RTX4090", 1000),) * gpus)))
 

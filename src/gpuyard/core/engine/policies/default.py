@@ -25,7 +25,7 @@ from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import Preemption, TaskClass
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 POINTS = 10
 """Points of priority that count as one level."""
@@ -33,7 +33,7 @@ ROUNDING = 1e-3
 """Seconds: a task checked at the instant it reaches an age has reached it despite rounding errors."""
 
 
-def _level(task: Task, ran_seconds: float) -> int:
+def _level(task: OpenTask, ran_seconds: float) -> int:
     remaining_time_levels = task.spec.remaining_time_levels
     return (
         remaining_time_levels[min(age_of(ran_seconds), len(remaining_time_levels) - 1)]
@@ -42,17 +42,17 @@ def _level(task: Task, ran_seconds: float) -> int:
     )
 
 
-def _sort_key(task: Task, level: int, settings: Settings) -> float:
+def _sort_key(task: OpenTask, level: int, settings: Settings) -> float:
     points = task.priority + (100 if task.spec.task_class is TaskClass.ONLINE else 0)
     return task.submitted_at + (level - points / POINTS) * settings.level_seconds
 
 
-def _key(task: Task, now: float, settings: Settings) -> float:
+def _key(task: OpenTask, now: float, settings: Settings) -> float:
     level = task.spec.run_level
     return _sort_key(task, _level(task, task.served_at(now) + ROUNDING) if level is None else level, settings)
 
 
-def _rank(task: Task, now: float, settings: Settings) -> float:
+def _rank(task: OpenTask, now: float, settings: Settings) -> float:
     if not isinstance(task.phase, Running):
         return _key(task, now, settings)
     if task.preemption is Preemption.REQUEUE:
@@ -60,12 +60,12 @@ def _rank(task: Task, now: float, settings: Settings) -> float:
     return _key(task, now, settings) - _gained(task, settings)
 
 
-def _gained(task: Task, settings: Settings) -> float:
+def _gained(task: OpenTask, settings: Settings) -> float:
     """Return by how much a task holds its GPUs more strongly than it would claim them: a level if estimates mean nothing."""
     return settings.level_seconds if task.spec.unpredictable else 0.0
 
 
-def _changes_at(running: Task, now: float, settings: Settings) -> float | None:  # noqa: ARG001
+def _changes_at(running: OpenTask, now: float, settings: Settings) -> float | None:  # noqa: ARG001
     if not isinstance(running.phase, Running):
         return None
     remaining_time_levels, ran = running.spec.remaining_time_levels, running.served_at(now)

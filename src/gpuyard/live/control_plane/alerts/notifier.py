@@ -11,7 +11,7 @@ restart neither repeats nor forgets. Memory is bounded by the number of alerts.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 import structlog
@@ -22,6 +22,7 @@ from gpuyard.live.control_plane.alerts.receivers.notification import NotDelivere
 from gpuyard.live.control_plane.alerts.rules.rule import Alert, AlertStatus
 from gpuyard.live.control_plane.alerts.store import AlertStore, SentGroup
 from gpuyard.live.control_plane.stores.database import StoreError
+from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.worker_threads import WorkerPool
 
 FIRST_BACKOFF_SECONDS = 1.0
@@ -42,17 +43,23 @@ def group_of(alert: Alert) -> GroupLabels:
 class Situation:
     """What is true now."""
 
-    def __init__(self, alerts: Mapping[str, Alert], muted: Collection[str]) -> None:
-        """`alerts` by id; `muted` are the ids of those that are silenced or inhibited."""
-        self.firing = {id_: alert for id_, alert in alerts.items() if alert.fires}
-        """All alerts that fire, by id."""
+    def __init__(self, muted: Collection[str] = ()) -> None:
+        """`muted` are the ids of alerts that are silenced or inhibited."""
         self.muted = muted
-        self.resolved = {id_: alert for id_, alert in alerts.items() if alert.status is AlertStatus.RESOLVED}
+        self.firing: dict[str, Alert] = {}
+        """All alerts that fire, by id."""
+        self.resolved: dict[str, Alert] = {}
         """Alerts that were resolved lately, by id."""
         self.to_tell: dict[GroupLabels, list[tuple[str, Alert]]] = {}
         """Alerts that fire and are not muted, with their ids, by group."""
-        for id_, alert in self.firing.items():
-            if id_ not in muted:
+
+    def add(self, id_: str, alert: Alert) -> None:
+        """Add an alert."""
+        if alert.status is AlertStatus.RESOLVED:
+            self.resolved[id_] = alert
+        elif alert.fires:
+            self.firing[id_] = alert
+            if id_ not in self.muted:
                 self.to_tell.setdefault(group_of(alert), []).append((id_, alert))
 
 
@@ -76,7 +83,7 @@ class Notifier:
         self._clock = clock
         self._group_seconds = group_seconds
         self._repeat_seconds = repeat_seconds
-        self._situation = Situation({}, ())
+        self._situation = Situation()
         self._changed = {receiver.name: asyncio.Event() for receiver in receivers}
         self._sent: dict[tuple[str, str], SentGroup] = {
             key: sent for key, sent in store.sent().items() if key[0] in self._changed
@@ -121,9 +128,14 @@ class Notifier:
     async def _tell(self, receiver: Receiver) -> None:
         """Send every notification that is due, each made from what is true when it is sent."""
         mine = {key: sent for key, sent in self._sent.items() if key[0] == receiver.name}
-        groups = dict.fromkeys(self._situation.to_tell)
-        groups.update(dict.fromkeys(group_of(alert) for sent in mine.values() for alert in sent.firing))
+        groups, turns = dict.fromkeys(self._situation.to_tell), TimeSlicer()
+        for sent in mine.values():
+            groups.update(dict.fromkeys(map(group_of, sent.firing)))
+            if turns.due():
+                await turns.give()
         for group in groups:
+            if turns.due():
+                await turns.give()
             due = self._due(receiver, group)
             if due is None:
                 continue

@@ -118,7 +118,7 @@ async def _overview(context: AppContext, sight: Sight) -> bytes:
             quota=quota,
             longest_wait_seconds=None if oldest is None else round(max(0.0, now - oldest), 3),
             expected_wait_seconds=await _expected_wait(context, sight, found.waiting),
-            alerts=scheduler.alert_counts(),
+            alerts=scheduler.alert_counts(sight),
             changes=scheduler.changes.newest(sight),
         )
     )
