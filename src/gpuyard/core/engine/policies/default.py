@@ -1,8 +1,9 @@
 """Tasks that are expected to end soonest first; priority and waiting time are weighed against it.
 
 Promise: short tasks finish early although no run times are given, and every task starts eventually. It is meant to be nowhere
-worse than `fifo` with greedy backfill in the mean completion time, whether no task, some tasks or all tasks may be preempted; the
-longest waits are longer on some traces. Decisions 0039, 0048 and 0053 and the manual's page on simulation have the figures. Each task has a level, learned from similar tasks that have ended and that run
+worse than `fifo` with greedy backfill in the mean completion time, whether no task, some tasks or all tasks may be preempted. The
+longest waits are longer on some traces. Where tasks of similar length may be preempted, the mean is longer on some workloads: up to
+a tenth on generated ones, a sixth on the trace of Gavel. Decisions 0039, 0048, 0053 and 0063 and the manual's page on simulation have the figures. Each task has a level, learned from similar tasks that have ended and that run
 (gpuyard.learn.estimates). A task that is never preempted, or would start from the beginning, holds its GPUs to its end
 once it has started, so its level is that of its mean run time (below 10 minutes, 40 minutes, 2 h 40 min, 10 h 40 min,
 43 h, 7 days, above). A task that keeps its progress may be tried for a while, so its level is that of the run time until
