@@ -31,7 +31,7 @@ run: $(VENV)/.core
 	@$(BIN)/gpuyard up
 
 PAGE := src/gpuyard/page/index.html
-PAGE_SOURCES := $(shell find dashboard/src dashboard/public dashboard/*.* -type f 2>/dev/null)
+PAGE_SOURCES := $(shell find dashboard/src dashboard/public dashboard/*.* src/gpuyard/cli/sample_workload.json -type f 2>/dev/null)
 page: $(PAGE)
 $(PAGE): $(PAGE_SOURCES) tools/page_build.py | $(VENV)/.core
 	@$(BIN)/python -m tools.page_build

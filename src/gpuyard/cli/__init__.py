@@ -28,6 +28,7 @@ COMMANDS = {
     "agent": "agent:agent",
     "submit": "submit:submit",
     "run": "run:run",
+    "demo": "demo:demo",
     "ps": "ps:ps",
     "show": "show:show",
     "logs": "logs:logs",

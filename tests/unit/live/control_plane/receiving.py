@@ -8,7 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import takewhile
 from typing import Any
+
+from tests.ports import free_port
 
 
 class WebhookServer:
@@ -113,7 +116,7 @@ class SmtpServer:
             if certificate
             else {}
         )
-        self._controller = Controller(handler, hostname="127.0.0.1", port=_free_port(), **more)
+        self._controller = Controller(handler, hostname="127.0.0.1", port=free_port(), **more)
         self._controller.start()
         self.port: int = self._controller.port
 
@@ -190,17 +193,11 @@ class CurtSmtpServer:
                     return
                 elif line.lower().startswith(b"data"):
                     connection.sendall(b"354 go on\r\n")
-                    text = b"".join(iter(lines.readline, b".\r\n"))
-                    self.messages.append(text)
+                    text = list(takewhile(lambda each: each != b".\r\n", lines))
+                    self.messages.append(b"".join(text))
                 connection.sendall(answer)
                 if line.lower().startswith(b"quit") or (self._ends and line.lower().startswith(b"data")):
                     return
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 async def until(happens: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
