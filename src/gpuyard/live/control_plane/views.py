@@ -228,6 +228,11 @@ class NodeView:
         self.changed_at = at
 
     @property
+    def is_silent(self) -> bool:
+        """Whether nothing is known about its GPUs now: it is lost or away."""
+        return self.lost or self.away
+
+    @property
     def status(self) -> str:
         """Return the status of the node as one word."""
         if self.lost:

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
 
 from gpuyard.core.domain.causes import Cause, CauseKind
+from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import Preemption, TaskId, TenantId
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
@@ -510,6 +511,25 @@ class Queue:
         line = heappop(self.for_class[class_index])[2]
         line.class_blocked[class_index] = None
         return line
+
+    # --- looking: nothing is cleaned -----------------------------------------------------------------------------------
+
+    def refusals_at_tenant(self, tenant: TenantId) -> set[type[Refusal]]:
+        """Return why tasks wait for limits of a tenant; empty: none does."""
+        return {
+            group.blocked.refusal
+            for waiting in self.for_tenant.get(tenant, {}).values()
+            for _, _, group in waiting
+            if group.blocked is not None and group.size
+        }
+
+    def waits_for_class(self, class_index: int) -> bool:
+        """Whether a task waits for the quota of a class."""
+        return any(
+            line.class_blocked[class_index] is not None
+            and any(group.size and group.class_index == class_index for group in line.groups.values())
+            for _, _, line in self.for_class[class_index]
+        )
 
     # --- forgetting --------------------------------------------------------------------------------------------------
 

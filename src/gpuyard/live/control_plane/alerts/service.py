@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -14,7 +14,7 @@ from gpuyard.core.journal.records import Record
 from gpuyard.live.control_plane.alerts.notifier import Notifier, Situation
 from gpuyard.live.control_plane.alerts.observer import Observed, Observer
 from gpuyard.live.control_plane.alerts.options import AlertOptions
-from gpuyard.live.control_plane.alerts.rules.evaluate import evaluating
+from gpuyard.live.control_plane.alerts.rules.evaluate import NO_DATA_SECONDS, evaluating
 from gpuyard.live.control_plane.alerts.rules.rule import Alert, AlertStatus, Labels, Notice, Sample
 from gpuyard.live.control_plane.alerts.silences import MOST_SILENCES, Silence, known_of
 from gpuyard.live.control_plane.alerts.store import AlertStore, HistoryEntry, tenant_of
@@ -23,6 +23,10 @@ from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.worker_threads import WorkerPool
 
 _ORDER = (AlertStatus.FIRING, AlertStatus.NO_DATA, AlertStatus.PENDING, AlertStatus.RESOLVED)
+EVALUATED = "evaluated_at"
+"""Name of the figure that says when rules were last evaluated."""
+WRITE_SECONDS = 30.0
+"""Figures are written this often if nothing else is."""
 MOST_LOGGED = 50
 """Maximum number of alerts that are logged one by one in an evaluation."""
 log = structlog.get_logger()
@@ -61,6 +65,12 @@ class Alerts:
         self._silences = {silence.id: silence for silence in self._store.silences()}
         self._ended_silences: set[str] = set()
         """Those whose rows are not deleted yet."""
+        self._unwritten: dict[str, Alert | None] = {}
+        """Alerts by id whose rows have to be written, or deleted: None."""
+        self._unwritten_history: deque[tuple[float, Notice]] = deque(maxlen=options.history)
+        self._written_at = float("-inf")
+        self._silencing = 0
+        """Number of silences that are being written."""
         self._restore()
         self._notifier = Notifier(
             options.receivers,
@@ -74,15 +84,16 @@ class Alerts:
 
     def _restore(self) -> None:
         """Take the alerts of the last scheduler. The time of its absence is not time without data."""
-        now, unknown = self._clock(), []
+        now, figures = self._clock(), self._store.figures()
+        absent = now - figures.get(EVALUATED, float("-inf")) > NO_DATA_SECONDS
         for alert in self._store.alerts():
             rule = self.options.rules.get(alert.rule)
-            if rule is None or not rule.enabled or not self.options.enabled:
-                unknown.append(alert.id)
-                continue
-            self._alerts[alert.rule][alert.labels] = _seen(alert, now)
-        if unknown:
-            self._store.save((), unknown, (), now, self.options.history)
+            lapsed = absent and alert.fired_at is None  # its condition may have ceased to hold meanwhile
+            if lapsed or rule is None or not rule.enabled or not self.options.enabled:
+                self._unwritten[alert.id] = None
+            else:
+                self._alerts[alert.rule][alert.labels] = _seen(alert, now)
+        self._observer.resume(figures, long_ago=absent)
         for alerts in self._alerts.values():
             for alert in alerts.values():
                 _index(alert, self._by_id, self._counted)
@@ -96,6 +107,7 @@ class Alerts:
     async def run(self) -> None:
         """Evaluate and notify until cancelled."""
         if not self.options.enabled:
+            await self._keep({}, (), self._clock())  # deletes those of before
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(self._notifier.run())
@@ -199,14 +211,24 @@ class Alerts:
         return muted
 
     async def _keep(self, before: dict[str, Alert], notices: Sequence[Notice], now: float) -> None:
-        """Write changes of status; a value alone is not worth a write."""
-        gone = [id_ for id_ in before if id_ not in self._by_id]
-        changed = [notice.alert for notice in notices]
-        if not gone and not changed and not self._ended_silences:
+        """Write changes of status, and figures now and then; a value alone is not worth a write.
+
+        What cannot be written, because the disk is full, is written by a later evaluation.
+        """
+        self._unwritten.update({id_: None for id_ in before if id_ not in self._by_id})
+        self._unwritten.update({notice.alert.id: notice.alert for notice in notices})
+        self._unwritten_history.extend((now, each) for each in notices if each.status is not AlertStatus.PENDING)
+        due = not 0.0 <= now - self._written_at < WRITE_SECONDS
+        if not (due or self._unwritten or self._unwritten_history or self._ended_silences):
             return
-        past = [notice for notice in notices if notice.status is not AlertStatus.PENDING]
+        figures = {EVALUATED: now, **self._observer.figures()}
         try:
-            await self._pool.run(self._store.save, changed, gone, past, now, self.options.history)
+            await self._pool.run(
+                self._store.save, self._unwritten, list(self._unwritten_history), figures, self.options.history
+            )
+            self._unwritten = {}
+            self._unwritten_history.clear()
+            self._written_at = now
             await self._pool.run(self._store.drop_silences, self._ended_silences)
             self._ended_silences = set()
         except StoreError as error:
@@ -252,10 +274,14 @@ class Alerts:
 
     async def silence(self, matchers: tuple[tuple[str, str], ...], until: float, *, by: str, comment: str) -> Silence:
         """Silence matching alerts until then. It is on disk when this returns."""
-        if len(self._silences) >= MOST_SILENCES:
+        if len(self._silences) + self._silencing >= MOST_SILENCES:
             raise TooManySilences
         made = Silence(secrets.token_hex(6), matchers, by, self._clock(), until, comment)
-        await self._pool.run(self._store.keep_silence, made)
+        self._silencing += 1
+        try:
+            await self._pool.run(self._store.keep_silence, made)
+        finally:
+            self._silencing -= 1
         self._silences[made.id] = made
         await self._mute()
         return made
