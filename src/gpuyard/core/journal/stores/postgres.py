@@ -135,7 +135,7 @@ class PostgresJournal:
             tables.create_if_missing(connection, address)
             tables.check_version(connection, address)
             if not take_over:
-                _take_lock(connection, address)
+                take_lock(connection, address)
             examined = tables.examine(connection, address, witness, notes)
             holder = {"holder": f"process {os.getpid()} on {socket.gethostname()}"}
             drawn = database.ask(connection, address, _DRAW_EPOCH, holder)
@@ -391,7 +391,7 @@ class PostgresJournal:
         return Position(rows[-1][0], rows[-1][2].hex())
 
 
-def _take_lock(connection: Connection, address: Address) -> None:
+def take_lock(connection: Connection, address: Address) -> None:
     """Take the lock of the writer. A writer that was just killed may hold it for a moment, so wait for it."""
     try:
         database.ask(connection, address, tables.LOCK, {"schema": address.schema})

@@ -58,6 +58,16 @@ class PostgresFollower:
             reached = Position(seq, digest.hex())
         return records, reached
 
+    def read(self, after: int | None = None) -> Iterator[Record]:
+        """Iterate over the events after a number, up to the current end, and close. None: from the first stored one."""
+        try:
+            until = self.contents.head().seq
+            start = self.contents.after().seq if after is None else after
+            for seq, payload, _ in self.contents.rows(start, until) if start < until else ():
+                yield self._codec.decode(seq, payload)
+        finally:
+            self.close()
+
     def snapshots(self) -> Iterator[Snapshot]:
         """Iterate over the intact snapshots, newest first."""
         return self.contents.snapshots(notes=[])

@@ -24,6 +24,7 @@ from gpuyard.core.journal.stores.postgres_connection import (
     Ask,
     Connection,
     Row,
+    as_journal_errors,
     ask,
     asker,
     transaction,
@@ -212,6 +213,25 @@ def examine(connection: Connection, address: Address, witness: Position | None, 
             raise damaged(address, seen.seq, f"{who} has recorded another event there")
     contents.check_chain(usable[0] if usable else after, head)
     return head
+
+
+def load(connection: Connection, address: Address, rows: Sequence[SegmentRow]) -> None:
+    """Insert events of another journal, within a transaction that `finish_loading` completes. Their epoch is 0."""
+    query = b"COPY events (seq, epoch, payload, hash) FROM STDIN (FORMAT BINARY)"
+    with as_journal_errors(address, connection), connection.cursor().copy(query) as stream:
+        stream.set_types(("int8", "int8", "bytea", "bytea"))
+        for seq, payload, digest in rows:
+            stream.write_row((seq, 0, payload, digest))
+
+
+def finish_loading(connection: Connection, address: Address, head: Position, kept: Sequence[Snapshot]) -> None:
+    """Record the end of the loaded events, and their snapshots."""
+    position = {"seq": head.seq, "hash": bytes.fromhex(head.hash)}
+    ask(connection, address, "UPDATE leader SET seq = %(seq)s, hash = %(hash)s", position)
+    insert = "INSERT INTO snapshots (seq, hash, document) VALUES (%(seq)s, %(hash)s, %(document)b)"
+    for snapshot in kept:
+        position = {"seq": snapshot.position.seq, "hash": bytes.fromhex(snapshot.position.hash)}
+        ask(connection, address, insert, {**position, "document": packed(snapshot)})
 
 
 def packed(snapshot: Snapshot) -> bytes:
