@@ -138,7 +138,7 @@ class PostgresJournal:
                 take_lock(connection, address)
             examined = tables.examine(connection, address, witness, notes)
             holder = {"holder": f"process {os.getpid()} on {socket.gethostname()}"}
-            drawn = database.ask(connection, address, _DRAW_EPOCH, holder)
+            drawn = database.commit(connection, address, _DRAW_EPOCH, holder)
             if len(drawn) != 1:
                 raise tables.damaged(address, examined.seq, "the table leader must have one row")
             # The writer before may have appended until its epoch was over.
@@ -292,9 +292,8 @@ class PostgresJournal:
             "payloads": list(payloads),
             "hashes": hashes,
         }
-        self._writer.warned = ""
         try:
-            found = database.ask(self._writer, self._address, _APPEND, fields)
+            found = database.commit(self._writer, self._address, _APPEND, fields)
         except StorageUnreachable:
             if self._writer.closed:
                 self._unknown = _Unknown(reached, list(payloads))
@@ -302,13 +301,6 @@ class PostgresJournal:
         except BaseException as error:
             self._stop_using(error)
             raise
-        if self._writer.warned:
-            # A commit whose wait for a replica was cancelled succeeds with a warning, and can still be lost with the
-            # server. The next session is written after it: once that is on the replica, so are the events.
-            self._unknown = _Unknown(reached, list(payloads))
-            warned = self._writer.warned
-            database.close(self._writer)
-            raise StorageUnreachable(f"The database of the journal warned: {warned}. gpuyard tries again.")
         if not found:
             raise self._stop_using(self._deposed(self._writer))
         self._head = reached
@@ -322,7 +314,7 @@ class PostgresJournal:
         database.close(self._writer)
         connection = database.connect(self._address, self._waits)
         try:
-            drawn = database.ask(connection, self._address, _DRAW_SESSION, {"epoch": self.epoch})
+            drawn = database.commit(connection, self._address, _DRAW_SESSION, {"epoch": self.epoch})
             if not drawn:
                 raise self._stop_using(self._deposed(connection))
             found = Position(drawn[0][1], drawn[0][2].hex())

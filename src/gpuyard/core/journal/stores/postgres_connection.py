@@ -88,7 +88,7 @@ class Connection(psycopg.Connection[Row]):
 
     answer_seconds = Waits().answer_seconds
     warned = ""
-    """The last warning of the server since it was reset."""
+    """The last warning of the server since the beginning of a commit that has to be durable."""
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         """Wait for an answer, at most for `answer_seconds`; afterwards the connection is closed."""
@@ -181,6 +181,24 @@ def ask(connection: Connection, address: Address, query: str, params: Mapping[st
         return cursor.fetchall() if cursor.description else []
 
 
+def commit(connection: Connection, address: Address, query: str, params: Mapping[str, Any]) -> list[Row]:
+    """Execute one statement in a transaction of its own; when this returns, it is durable, on replicas as well."""
+    connection.warned = ""
+    rows = ask(connection, address, query, params)
+    _refuse_warned(connection, address)
+    return rows
+
+
+def _refuse_warned(connection: Connection, address: Address) -> None:
+    """Treat a warning like a lost answer: a commit whose wait for a replica was cancelled succeeds with a warning.
+
+    The commit can then still be lost with its server. What is written after it in the same way is not durable without it.
+    """
+    if connection.warned:
+        close(connection)
+        raise StorageUnreachable(f"{_capital(address.shown)} warned: {connection.warned}. gpuyard tries again.")
+
+
 def asker(connection: Connection, address: Address) -> Ask:
     """Return a function that executes statements on this connection."""
     return lambda query, params: ask(connection, address, query, params)
@@ -219,9 +237,11 @@ class LastingConnection:
 
 @contextmanager
 def transaction(connection: Connection, address: Address) -> Iterator[None]:
-    """Execute several statements, all or none."""
+    """Execute several statements, all or none; at the end they are durable, on replicas as well."""
     with as_journal_errors(address, connection), connection.transaction():
         yield
+        connection.warned = ""
+    _refuse_warned(connection, address)
 
 
 @contextmanager
