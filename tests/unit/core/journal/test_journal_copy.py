@@ -1,6 +1,7 @@
 """A journal copied between folders and databases: same events, same hashes, same snapshots."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -196,3 +197,22 @@ def test_the_command_reports_in_a_sentence(
     assert "gpuyard: 3 of 3 events checked\n" in said.err
     assert call(monkeypatch, *words) == 1
     assert "is not an empty folder" in capsys.readouterr().err
+
+
+WITHOUT_PSYCOPG = """
+import sys
+sys.modules["psycopg"] = None
+from gpuyard.cli import main
+sys.argv = ["gpuyard", "journal", "copy", *sys.argv[1:]]
+sys.exit(main())
+"""
+
+
+def test_folders_need_no_psycopg_and_a_database_names_the_extra(tmp_path: Path) -> None:
+    write(str(tmp_path / "old"))
+    command = [sys.executable, "-c", WITHOUT_PSYCOPG, "--from", str(tmp_path / "old"), "--to"]
+    done = subprocess.run([*command, str(tmp_path / "new")], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = subprocess.run([*command, "postgresql:///yard"], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "gpuyard: A journal in PostgreSQL needs psycopg: pip install 'gpuyard[postgres]'.\n"

@@ -114,7 +114,7 @@ class LossyRelay:
                         raise ConnectionRefusedError
                     server.connect(str(self._server.socket))
                 except OSError:
-                    client.shutdown(socket.SHUT_RDWR)
+                    _shut(client)
                     continue
                 for source, target, is_answer in ((client, server, False), (server, client, True)):
                     self._threads.append(threading.Thread(target=self._pump, args=(source, target, is_answer)))
@@ -476,6 +476,16 @@ def test_a_commit_whose_wait_for_a_replica_was_cancelled_is_not_acknowledged(url
     assert append_at_last(journal, held(1)).seq == 1
     assert tasks_in(journal) == [1]
     journal.close()
+
+
+def test_a_server_that_accepts_no_connection_is_given_up_in_time(postgres: PostgresServer, url: str) -> None:
+    assert postgres.process is not None
+    postgres.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(StorageUnreachable, match="cannot be reached"):
+            PostgresJournal.open(url, waits=SHORT)
+    finally:
+        postgres.process.send_signal(signal.SIGCONT)
 
 
 def test_readers_connect_again_when_their_connection_was_lost(url: str) -> None:
