@@ -41,7 +41,7 @@ from gpuyard.core.journal.stores.postgres import PostgresJournal
 from gpuyard.core.journal.stores.postgres_connection import Address, Waits
 from gpuyard.core.journal.stores.postgres_follower import PostgresFollower
 
-SHORT = Waits(connect_seconds=2, lock_seconds=0.2, statement_seconds=0.4, answer_seconds=0.8)
+SHORT = Waits(connect_seconds=2, lock_seconds=0.3, statement_seconds=1.0, answer_seconds=1.5)
 PATIENCE_SECONDS = 60.0
 
 
@@ -397,11 +397,11 @@ def test_a_statement_that_the_server_still_has_cannot_write_after_the_next_sessi
     )
     os.kill(backend, signal.SIGSTOP)
     try:
-        assert journal.append(held(2)).seq == 2
+        assert append_at_last(journal, held(2)).seq == 2
     finally:
         os.kill(backend, signal.SIGCONT)
     until(lambda: not sql(url, f"SELECT 1 FROM pg_stat_activity WHERE pid = {backend}"))
-    assert journal.append(held(3)).seq == 3
+    assert append_at_last(journal, held(3)).seq == 3
     assert tasks_in(journal) == [1, 2, 3]
     journal.close()
 
@@ -422,15 +422,27 @@ def test_a_lock_that_is_not_released_delays_an_append_and_nothing_is_written(url
 
 @contextmanager
 def absent_replica(url: str) -> Iterator[None]:
-    """Every commit of others waits for a replica that does not exist."""
+    """Every commit waits for a replica that does not exist."""
     admin = "SET synchronous_commit = local"
-    sql(url, admin, "ALTER SYSTEM SET synchronous_standby_names = 'absent'", "SELECT pg_reload_conf()")
-    until(lambda: sql(url, "SHOW synchronous_standby_names") == [("absent",)])
-    try:
-        yield
-    finally:
-        sql(url, admin, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
-        until(lambda: sql(url, "SHOW synchronous_standby_names") == [("",)])
+    ended = threading.Event()
+    with session(url) as probe:
+        probe.execute("CREATE TABLE IF NOT EXISTS public.probe (n integer)")
+
+        def commit() -> None:
+            while not ended.is_set():
+                probe.execute("INSERT INTO public.probe VALUES (1)")
+
+        thread = threading.Thread(target=commit)
+        sql(url, admin, "ALTER SYSTEM SET synchronous_standby_names = 'absent'", "SELECT pg_reload_conf()")
+        waits = f"SELECT 1 FROM pg_stat_activity WHERE pid = {probe.info.backend_pid} AND wait_event = 'SyncRep'"
+        thread.start()
+        try:
+            until(lambda: sql(url, waits))  # the setting has reached the process that decides
+            yield
+        finally:
+            ended.set()
+            sql(url, admin, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+            thread.join(PATIENCE_SECONDS)
 
 
 def test_a_commit_that_waits_for_a_replica_is_given_up_in_time_and_found_later(url: str) -> None:
@@ -446,7 +458,7 @@ def test_the_limit_of_the_server_for_statements_does_not_end_a_commit_and_the_li
     url: str,
 ) -> None:
     PostgresJournal.open(url).close()
-    connection = database.connect(address := Address.parse(url), SHORT._replace(statement_seconds=0.05))
+    connection = database.connect(address := Address.parse(url), SHORT._replace(statement_seconds=0.3))
     with absent_replica(url), pytest.raises(StorageUnreachable, match="did not answer in time"):
         database.ask(connection, address, "UPDATE leader SET holder = holder")
     assert connection.closed
@@ -463,7 +475,8 @@ def test_a_commit_whose_wait_for_a_replica_was_cancelled_is_not_acknowledged(url
             outcome.append(error)
 
     cancelled: list[tuple[Any, ...]] = []
-    cancel = "SELECT pg_cancel_backend(pid), query FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    cancel = """SELECT pg_cancel_backend(pid), query FROM pg_stat_activity
+        WHERE wait_event = 'SyncRep' AND application_name = 'gpuyard journal'"""
     with absent_replica(url):
         thread = threading.Thread(target=append)
         thread.start()
