@@ -51,6 +51,7 @@ COMMANDS = {
     "partition": "partition:partition",
     "analyze": "analyze:analyze",
     "simulate": "simulate:simulate",
+    "journal": "journal:app",
     "trace": "trace:app",
     "profile": "profile:app",
 }
