@@ -43,6 +43,7 @@ from gpuyard.live.control_plane.stores.database import (
     StoreDamaged,
     StoreError,
     StoreFromFuture,
+    StoreFromPast,
     as_store_errors,
     open_database,
     transaction,
@@ -64,7 +65,7 @@ _TABLES += (
     "; CREATE TABLE slots (kind TEXT NOT NULL, slot INTEGER NOT NULL, name TEXT NOT NULL, mark TEXT NOT NULL, "
     "memory_mib INTEGER NOT NULL, since INTEGER NOT NULL, until INTEGER, PRIMARY KEY (kind, slot)) WITHOUT ROWID"
 )
-_LAYOUT = DatabaseLayout(what=WHAT, version=1, tables=_TABLES, durable=False, exclusive=False)
+_LAYOUT = DatabaseLayout(what=WHAT, version=2, tables=_TABLES, durable=False, exclusive=False)
 
 log = structlog.get_logger()
 
@@ -102,11 +103,10 @@ class HistoryStore:
         store = cls(path, keep_seconds)
         try:
             store._open()
-        except StoreFromFuture as error:
-            aside = path.with_name(f"{path.name}.newer")
-            path.replace(aside)
+        except (StoreFromFuture, StoreFromPast) as error:
+            aside = f"{path.name}.{'newer' if isinstance(error, StoreFromFuture) else 'older'}"
             log.warning("history_set_aside", message=f"{error} It was moved to {aside}; a new history begins.")
-            _remove(path)
+            _set_aside(path, aside)
             store._open()
         except StoreDamaged as error:
             store._start_over(error)
@@ -354,6 +354,17 @@ def _damaged(path: Path, how: str) -> StoreDamaged:
     return StoreDamaged(f"{path} ({WHAT}) is damaged: {how}.")
 
 
+_FILES = ("", "-wal", "-shm")
+"""What SQLite adds to the name of a database."""
+
+
 def _remove(path: Path) -> None:
-    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
-        path.with_name(name).unlink(missing_ok=True)
+    for more in _FILES:
+        path.with_name(path.name + more).unlink(missing_ok=True)
+
+
+def _set_aside(path: Path, name: str) -> None:
+    _remove(path.with_name(name))
+    for more in _FILES:
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + more).replace(path.with_name(name + more))
