@@ -14,6 +14,7 @@ from gpuyard.core.domain.commands import CordonNode, JoinNode, LoseNode, ReportE
 from gpuyard.core.domain.values import GpuHealth, NodeId, Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.live_feed import MOST_CHANGED
+from gpuyard.live.control_plane.rest import open_streams
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.acceptance.rest_cluster import RestCluster
 from tests.acceptance.waiting import until
@@ -246,3 +247,19 @@ def test_the_stream_ends_with_the_scheduler_and_with_the_right_to_see_it(tmp_pat
             stream.next()
             cluster.loop.call_soon_threadsafe(cluster.scheduler.live.close)
             assert stream.has_ended
+
+
+def test_one_user_does_not_take_the_streams_of_others(cluster: RestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_streams, "MOST_OF_ONE", 2)
+    eve, bob = (cluster.token_of(name, Role.VIEWER, "lab") for name in ("eve", "bob"))
+    with watching(cluster, eve) as first, watching(cluster, eve):
+        first.next()
+        refused = cluster.ask("GET", LIVE, token=eve)
+        assert (refused.status, refused.error["code"]) == (429, "TooManyStreams")
+        assert refused.error["message"].startswith("eve has 2 streams open, the maximum for one user.")
+        assert cluster.ask("GET", "/api/v1/nodes", token=eve).status == 200
+        with watching(cluster, bob) as other:
+            assert other.next()[0] == "snapshot"
+    until(lambda: cluster.scheduler.live.viewers == 0, 20, "they have left")
+    with watching(cluster, eve) as again:
+        assert again.next()[0] == "snapshot"

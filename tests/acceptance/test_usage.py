@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import sqlite3
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,28 @@ def test_usage_with_many_rows_does_not_hold_the_event_loop(tmp_path: Path, form:
         assert reply.status == 200
         assert reply.body.count(b"p9999") == 1
         assert found.longest < 0.04, found.longest
+
+
+def test_usage_on_many_connections_of_one_member_leaves_threads_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, gate = threading.Semaphore(0), threading.Event()
+
+    def slow(*_: object) -> None:
+        began.release()
+        assert gate.wait(60)
+
+    monkeypatch.setattr(archive_module.Archive, "usage", slow)
+    with RestCluster(tmp_path) as cluster, ThreadPoolExecutor(8) as clients:
+        member = cluster.token_of("ada", Role.MEMBER, "lab")
+        asked = [clients.submit(cluster.ask, "GET", "/api/v1/usage", token=member) for _ in range(8)]
+        try:
+            assert began.acquire(timeout=60)
+            assert began.acquire(timeout=60)
+            assert cluster.ask("GET", "/api/v1/tasks/7").status == 404, "an ended task is looked for in the archive"
+        finally:
+            gate.set()
+        assert {one.result().status for one in asked} == {200}
 
 
 def test_too_many_rows_are_an_error_that_names_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
