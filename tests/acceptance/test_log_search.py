@@ -62,7 +62,8 @@ def test_an_answer_of_many_long_lines_is_continued_and_complete(cluster: CliClus
     code = "for number in range(1000): print('ERROR', number, 'x' * 900)"
     task = client.submit(["python3", "-c", code], gpu_count=1)
     assert client.wait(task).status == "success"
-    found, offset, answers = list[int](), 0, 0
+    found, answers = list[int](), 0
+    offset: int | None = 0
     while offset is not None:
         path = f"{cluster.url}/api/v1/tasks/{task.id}/logs?search=ERROR&limit=1000&context=10&offset={offset}"
         with urllib.request.urlopen(path, timeout=60) as response:

@@ -40,7 +40,8 @@ def test_found_lines_are_bounded_in_bytes_and_the_search_continues(
 ) -> None:
     monkeypatch.setattr(output_search, "MOST_FOUND_BYTES", 1000)
     output.write_bytes(b"".join(b"Error %03d %s\n" % (number, b"x" * 90) for number in range(100)))
-    numbers, offset = list[int](), 0
+    numbers = list[int]()
+    offset: int | None = 0
     while offset is not None:
         result = found(output, b"Error", offset=offset, limit=1000, context=2)
         assert sum(match.size for match in result.matches) < 1000 + 5 * LINE_BYTES
