@@ -104,4 +104,4 @@ class WorkerPools:
         self.snapshots = WorkerPool("snapshots", 1)
         self.journal = FairWorkerPool("journal-reader", 2, most_of_one=1)
         self.history_writer = WorkerPool("history-writer", 1)
-        self.history_reader = FairWorkerPool("history-reader", 1, most_of_one=1)
+        self.history_reader = FairWorkerPool("history-reader", 2, most_of_one=1)

@@ -4,7 +4,8 @@ It is beside the journal and not part of it: a lost second does no harm, so it i
 thread of its own, and a file that is damaged is removed and started again. Its size is bounded: a tier has no more blocks
 than its time has, and a block no more slots than slots.py allows.
 
-One thread writes and one reads; they take turns. Both wait for the disk, so the event loop calls neither.
+One thread writes and others read; they take turns, block by block of one card. All wait for the disk, so the event loop
+calls none of them.
 """
 
 # ruff: noqa: S608 - the names of tables and columns come from the layout, never from a request
@@ -81,7 +82,7 @@ class Stretch(NamedTuple):
 
 
 class HistoryStore:
-    """The history, opened for writing by one thread and for reading by another."""
+    """The history, opened for writing by one thread and for reading by others."""
 
     def __init__(self, path: Path, keep_seconds: float) -> None:
         self.path = path
