@@ -79,6 +79,15 @@ class Explanation(Value, frozen=True):
         return self.reason.sentence() if self.reason else "It does not wait."
 
 
+def middle_of_queue(state: State, tasks: Iterable[TaskId], now: float) -> TaskId | None:
+    """Return which of these tasks has as many of them before as behind it in the queue; None: none is in the queue."""
+    at = max(state.now, now)
+    found = [task for number in tasks if (task := state.tasks.get(number)) is not None]
+    queued = [task for task in found if isinstance(task.phase, Waiting) and not task.held and not task.waits_for]
+    queued.sort(key=lambda task: sort_key(state, task, at))
+    return queued[len(queued) // 2].id if queued else None
+
+
 def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = None) -> Explanation:
     """Explain a task."""
     at = max(state.now, now)

@@ -17,7 +17,7 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.engine import Engine
-from gpuyard.core.engine.explain import Explanation, Revise, explain, why_all_wait, why_waits
+from gpuyard.core.engine.explain import Explanation, Revise, explain, middle_of_queue, why_all_wait, why_waits
 from gpuyard.core.engine.preview import Preview, preview
 from gpuyard.core.engine.state import State
 from gpuyard.live.control_plane.loop import HEAVY, EngineLoop
@@ -100,6 +100,15 @@ class TaskQueries:
         """Return why a task waits and when it is expected to start."""
         weight = HEAVY  # takes tenths of a second behind 200 tasks with estimates: run it in a thread
         return await self.look(lambda state, now: explain(state, task, now, self._revise(now)), weight)
+
+    async def explain_middle(self, tasks: Sequence[TaskId]) -> Explanation | None:
+        """Explain the task in the middle of the queue among these; None: none of them is in it."""
+
+        def ask(state: State, now: float) -> Explanation | None:
+            middle = middle_of_queue(state, tasks, now)
+            return None if middle is None else explain(state, middle, now, self._revise(now))
+
+        return await self.look(ask, HEAVY)
 
     async def preview(self, spec: TaskSpec) -> Preview | Refusal:
         """Return what would happen to a task that is submitted now; nothing is changed or recorded."""

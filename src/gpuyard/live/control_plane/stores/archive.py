@@ -515,20 +515,21 @@ class Archive:
         if wanted.known:
             conditions.append("task NOT IN (SELECT value FROM json_each(?))")
             values.append(_json_list(wanted.known))
-        alone = f"runs INDEXED BY runs_by_end {_where(conditions)}"
+        both = "runs INDEXED BY runs_by_end CROSS JOIN tasks ON tasks.id = runs.task"
+        table = "runs INDEXED BY runs_by_end"
+        if wanted.tenant is not None:  # first of all: runs of other tenants must not be noticed
+            table = both
+            conditions.append("tenant = ?")
+            values.append(wanted.tenant)
         with self._read() as database:
-            (count,) = database.execute(f"SELECT count(*) FROM {alone}", values).fetchone()  # noqa: S608 - constants
+            counted = f"SELECT count(*) FROM {table} {_where(conditions)}"  # noqa: S608 - constants
+            (count,) = database.execute(counted, values).fetchone()
             pixel = wanted.pixel if count <= most else max(wanted.pixel, lanes * (wanted.end - wanted.start) / most)
-            if wanted.tenant is not None:
-                conditions.append("tenant = ?")
-                values.append(wanted.tenant)
-            both = "runs INDEXED BY runs_by_end CROSS JOIN tasks ON tasks.id = runs.task"
             wide = database.execute(
                 "SELECT gpu, runs.started_at, ended_at, task, name, tenant, status, share "  # noqa: S608 - constants
                 f"FROM {both} {_where([*conditions, 'ended_at - runs.started_at >= ?'])}",
                 [*values, pixel],
             ).fetchall()
-            table = "runs INDEXED BY runs_by_end" if wanted.tenant is None else both
             narrow = database.execute(
                 "SELECT gpu, min(runs.started_at), max(ended_at), count(*) "  # noqa: S608 - constants
                 f"FROM {table} {_where([*conditions, 'ended_at - runs.started_at < ?'])} "
