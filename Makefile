@@ -31,7 +31,7 @@ run: $(VENV)/.core
 	@$(BIN)/gpuyard up
 
 PAGE := src/gpuyard/page/index.html
-PAGE_SOURCES := $(shell find dashboard/src dashboard/public dashboard/*.* -type f 2>/dev/null)
+PAGE_SOURCES := $(shell find dashboard/src dashboard/public dashboard/*.* src/gpuyard/cli/sample_workload.json -type f 2>/dev/null)
 page: $(PAGE)
 $(PAGE): $(PAGE_SOURCES) tools/page_build.py | $(VENV)/.core
 	@$(BIN)/python -m tools.page_build
@@ -42,7 +42,7 @@ test: style $(PAGE)
 	@mkdir -p build
 	@$(BIN)/python -m tools.debian_tools || echo "Tests with a real Prometheus will try it again."
 	@$(BIN)/mypy > build/mypy.log 2>&1 & types=$$!; \
-	$(BIN)/python -m gpuyard.cli.plan.first_use; \
+	$(BIN)/python -c 'from gpuyard.cli.plan.first_use import compile_all; compile_all()'; \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal; tests=$$?; \
 	[ $$tests != 1 ] || { $(BIN)/python -m tools.repeat_failed; tests=$$?; }; \
 	wait $$types; types=$$?; cat build/mypy.log; [ $$tests = 0 ] && [ $$types = 0 ]

@@ -1,6 +1,6 @@
 """What the history and the live stream cost the scheduler, in CPU time.
 
-    python benchmarks/dashboard.py [--json] [--gpus N …] [--seconds N] [--watch-seconds N] [--only history|viewers]
+    python benchmarks/dashboard.py [--json] [--gpus N …] [--seconds N] [--watch-seconds N] [--only history|viewers|load]
 
 *History*: so many virtual seconds of a cluster of virtual GPUs are sampled and written as the scheduler does it, with new
 heartbeats every five seconds. Beside it, in the same run, the same readings go to a naive store: one row of SQLite for each
@@ -10,6 +10,10 @@ the part that runs in the event loop is given separately.
 *Viewers*: a real scheduler with its history and a real HTTP server run in this process, ten readers of `/api/v1/live` in
 another. The figure is the CPU time of this process in a second, without and with readers. Heartbeats of all nodes arrive
 in memory; a tenth of the GPUs change hands every second.
+
+*Load*: a real scheduler process with 1,600 virtual GPUs runs 1,000 tasks a second, or as many as the machine bears, with and
+without ten open dashboards in turns (`common/watched_load.py`). The figures are tasks a second, the time from submission to
+start, and the scheduler's CPU time, as ratios of windows with and without. `--write` keeps them in benchmarks/results.
 """
 
 import argparse
@@ -31,6 +35,11 @@ from typing import Any
 import structlog
 import uvloop
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.common.results import about, write_result
+from benchmarks.common.watched_load import watched_load
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.events import NodeJoined
 from gpuyard.core.domain.node import Gpu, NodeSpec
@@ -300,23 +309,33 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=300, help="virtual seconds of history")
     parser.add_argument("--watch-seconds", type=float, default=20.0, help="seconds for each number of viewers")
     parser.add_argument("--viewers", type=int, nargs="+", default=[0, 1, 10, 0])
-    parser.add_argument("--only", choices=["history", "viewers"])
+    parser.add_argument("--only", choices=["history", "viewers", "load"])
+    parser.add_argument("--rate", type=int, default=1000, help="tasks a second of the load")
+    parser.add_argument("--window-seconds", type=float, default=5.0, help="length of a window of the load")
+    parser.add_argument("--rounds", type=int, default=4, help="how often four windows of the load are measured")
+    parser.add_argument("--write", action="store_true", help="keep the result of the load")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     result: dict[str, Any] = {"python": sys.version.split()[0], "load_before": os.getloadavg()[0]}
-    if asked.only != "viewers":
+    if asked.only in {None, "history"}:
         result["history"] = [history(gpus, asked.seconds) for gpus in asked.gpus]
-    if asked.only != "history":
+    if asked.only in {None, "viewers"}:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             result["viewers"] = [
                 row for gpus in asked.gpus for row in runner.run(viewers(gpus, asked.viewers, asked.watch_seconds))
             ]
+    if asked.only in {None, "load"}:
+        result["load"] = [watched_load(10, asked.rate, asked.window_seconds, asked.rounds)]
     result["load_after"] = os.getloadavg()[0]
+    if asked.write and "load" in result:
+        conditions = {"load_before": result["load_before"], "load_after": result["load_after"], "cores": os.cpu_count()}
+        command = f"python benchmarks/dashboard.py --only load --rate {asked.rate} --write"
+        write_result("watched_load", about(command, [], **conditions), result["load"])
     if asked.json:
         print(json.dumps(result, indent=1))
         return
-    for part in ("history", "viewers"):
+    for part in ("history", "viewers", "load"):
         for row in result.get(part, []):
             print(part, " ".join(f"{name}={value}" for name, value in row.items()))
 

@@ -4,7 +4,10 @@ All figures come from one run on one folder. The naive journal beside ours write
 the file each time, which is what "durable before anyone learns of it" costs without group commit. The disk decides the
 figures for single events; give `--folder` to measure the disk that matters.
 
-    .venv/bin/python benchmarks/journal.py [--events 1000000] [--folder DIR] [--json]
+With `--postgres` the same events are also appended to a journal in that database, in turns with the one in SQLite; both
+must be on the same disk to be compared. A schema is created for it and dropped at the end.
+
+    .venv/bin/python benchmarks/journal.py [--events 1000000] [--folder DIR] [--postgres URL] [--json]
 """
 
 import argparse
@@ -26,6 +29,7 @@ from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.codec import CODEC
+from gpuyard.core.journal.port import Journal
 from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
@@ -46,6 +50,7 @@ def run(
     progress: Callable[[str], None] | None = None,
     apply: Apply | None = None,
     folder: Path | None = None,
+    postgres: str | None = None,
 ) -> dict[str, Any]:
     """Measure, on a temporary folder inside `folder`, and return the figures by name.
 
@@ -63,6 +68,7 @@ def run(
             events = max(group, min(most, records))
             say(f"{events:,} events, {group:,} a commit")
             grouped[group] = _events_per_second(here / f"grouped-{group}", events, group)
+        beside = {} if postgres is None else _beside_postgres(here / "beside", postgres, records, say)
         say(f"writing a journal of {records:,} events")
         written = _write(here / "million", records)
         say("recovering from the journal")
@@ -76,6 +82,7 @@ def run(
         **{f"events_per_s_grouped_{group}": round(rate) for group, rate in grouped.items()},
         "naive_events_per_s_single": round(naive),
         **{f"grouped_{group}_over_naive": round(rate / naive, 1) for group, rate in grouped.items()},
+        **beside,
         "recovery_journal_s": round(from_journal, 3),
         "recovery_journal_events_per_s": round(records / from_journal),
         "recovery_snapshot_s": round(from_snapshot, 3),
@@ -115,6 +122,54 @@ def _single_events_per_second(folder: Path, events: int) -> tuple[float, float]:
             naive += perf_counter() - between
     journal.close()
     return events / ours, events / naive
+
+
+def _beside_postgres(folder: Path, url: str, records: int, say: Callable[[str], None]) -> dict[str, float]:
+    """Append the same batches to SQLite and to PostgreSQL in turns; return rates, and times of single appends."""
+    import psycopg
+
+    from gpuyard.core.journal.stores.postgres import PostgresJournal
+    from gpuyard.core.journal.stores.postgres_connection import Address
+
+    figures: dict[str, float] = {}
+    schema = f"gpuyard_benchmark_{os.getpid()}"
+    place = f"{url}{'&' if '?' in url else '?'}schema={schema}"
+    try:
+        for group, most in {1: _SINGLE, **_GROUPED}.items():
+            events = max(group, min(most, records))
+            say(f"{events:,} events, {group:,} a commit, in SQLite and PostgreSQL")
+            source = lives()
+            batches = [list(islice(source, group)) for _ in range(events // group)]
+            journals: dict[str, Journal] = {
+                "sqlite": SqliteJournal.open(folder / str(group)),
+                "postgres": PostgresJournal.open(place),
+            }
+            took = _in_turns(journals, batches)
+            for name, seconds in took.items():
+                figures[f"{name}_beside_events_per_s_{group}"] = round(events / sum(seconds))
+                figures[f"{name}_beside_append_ms_p50_{group}"] = round(1000 * sorted(seconds)[len(seconds) // 2], 3)
+                figures[f"{name}_beside_append_ms_p99_{group}"] = round(
+                    1000 * sorted(seconds)[len(seconds) * 99 // 100], 3
+                )
+            for journal in journals.values():
+                journal.close()
+    finally:
+        with psycopg.connect(Address.parse(url).conninfo) as connection:
+            connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
+    return figures
+
+
+def _in_turns(journals: dict[str, Journal], batches: list[list[JournalEntry]]) -> dict[str, list[float]]:
+    """Append each batch to each journal, some of them at a time; return the seconds of every append."""
+    took: dict[str, list[float]] = {name: [] for name in journals}
+    turn = max(1, len(batches) // 20)
+    for first in range(0, len(batches), turn):
+        for name, journal in journals.items():
+            for batch in batches[first : first + turn]:
+                began = perf_counter()
+                journal.append(batch)
+                took[name].append(perf_counter() - began)
+    return took
 
 
 def _write(folder: Path, events: int) -> int:
@@ -195,11 +250,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000, help="events in the journal that is recovered")
     parser.add_argument("--folder", type=Path, help="measure the disk under this folder (default: temporary files)")
+    parser.add_argument("--postgres", metavar="URL", help="append to a journal in this database as well")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     asked = parser.parse_args()
     if asked.events < 1:
         parser.error("--events must be at least 1")
-    print_figures(run(asked.events, report_progress, folder=asked.folder), as_json=asked.json)
+    print_figures(run(asked.events, report_progress, folder=asked.folder, postgres=asked.postgres), as_json=asked.json)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ export default defineConfig({
   },
   worker: { format: "es" },
   server: {
+    fs: { allow: [".."] }, // the sample workload is a file of the Python package
     // `npm run dev` beside a running scheduler, whose origin check wants its own address
     proxy: { "/api": { target: SCHEDULER, changeOrigin: true, headers: { origin: SCHEDULER } } },
   },

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,16 +16,9 @@ import yaml
 
 from gpuyard.live.sdk import Client, ClusterError, connect
 from tests.acceptance.waiting import until
+from tests.ports import free_port
 
 GPUYARD = [sys.executable, "-m", "gpuyard.cli"]
-
-
-def free_port() -> int:
-    """Return a port that is currently free."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Cluster:

@@ -30,9 +30,10 @@ from gpuyard.live.sdk import Client, ClusterError, connect
 from gpuyard.live.sdk.client import NewTaskFields
 from tests.acceptance import ledger
 from tests.acceptance.ledger import CutOff, Verdict, boot_clock
-from tests.acceptance.live import Cluster, free_port
+from tests.acceptance.live import Cluster
 from tests.acceptance.proxy import Proxy
 from tests.acceptance.waiting import until
+from tests.ports import free_port
 
 NODES, GPUS = 3, 4
 TIMEOUT_SECONDS = 4.0

@@ -124,3 +124,15 @@ def test_up_at_a_terminal_prints_a_summary_and_stops_with_ctrl_c(cluster: CliClu
 
     assert b"is running at http://127.0.0.1:" in terminal.shown
     assert b"Stopped." in terminal.shown
+
+
+@pytest.mark.parametrize("form", ["--csv", "--json"])
+def test_names_of_others_do_not_control_the_terminal(cluster: CliCluster, form: str) -> None:
+    cluster.client().submit("true", project="\x9b2Jx\u202ey")
+    with at_a_terminal(cluster, "usage", "--by", "project", form) as terminal:
+        assert terminal.ends() == 0
+    shown = terminal.shown.decode()
+    assert "2Jx" in shown
+    assert "\x9b" not in shown
+    assert "\u202e" not in shown
+    assert "\x9b2Jx\u202ey" in cluster.does("usage", "--by", "project", form), "a pipe gets what the scheduler sent"

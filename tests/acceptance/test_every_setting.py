@@ -25,8 +25,9 @@ from gpuyard.live.control_plane.server import serve
 from gpuyard.live.control_plane.settings import ServerSettings, TenantEntry, UserEntry, load_server_settings
 from gpuyard.live.sdk import Client, Unreachable, connect
 from gpuyard.live.wire.config import WrongSettings, keys_of
-from tests.acceptance.live import Cluster, free_port, running_cluster
+from tests.acceptance.live import Cluster, running_cluster
 from tests.acceptance.waiting import until
+from tests.ports import free_port
 
 FOLDER, PORT, CERT, KEY, SCHEDULER = "(folder)", "(port)", "(certificate)", "(key)", "(scheduler)"
 """Filled in when the test runs."""

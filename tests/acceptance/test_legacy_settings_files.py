@@ -14,8 +14,9 @@ from gpuyard.live.agent.settings import load_agent_settings
 from gpuyard.live.control_plane.settings import load_server_settings
 from gpuyard.live.sdk import Refused, connect
 from gpuyard.live.wire.config import WrongSettings
-from tests.acceptance.live import GPUYARD, Cluster, free_port
+from tests.acceptance.live import GPUYARD, Cluster
 from tests.acceptance.waiting import until
+from tests.ports import free_port
 
 OF_002 = """
 system:

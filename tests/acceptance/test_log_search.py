@@ -57,6 +57,24 @@ def test_lines_are_found_with_number_offset_and_context(cluster: CliCluster) -> 
         assert response.read() == b"step 500"
 
 
+def test_an_answer_of_many_long_lines_is_continued_and_complete(cluster: CliCluster) -> None:
+    client = cluster.client()
+    code = "for number in range(1000): print('ERROR', number, 'x' * 900)"
+    task = client.submit(["python3", "-c", code], gpu_count=1)
+    assert client.wait(task).status == "success"
+    found, answers = list[int](), 0
+    offset: int | None = 0
+    while offset is not None:
+        path = f"{cluster.url}/api/v1/tasks/{task.id}/logs?search=ERROR&limit=1000&context=10&offset={offset}"
+        with urllib.request.urlopen(path, timeout=60) as response:
+            told = json.loads(response.read())
+        found += [match["line"] for match in told["matches"]]
+        assert told["truncated"] == (told["next_offset"] is not None)
+        offset, answers = told["next_offset"], answers + 1
+    assert found == list(range(1, 1001))
+    assert answers > 1
+
+
 def test_a_long_list_of_matches_is_continued(cluster: CliCluster) -> None:
     seen, offset = [], 0
     while True:

@@ -14,7 +14,7 @@ from gpuyard.core.domain.commands import CordonNode, JoinNode, LoseNode, ReportE
 from gpuyard.core.domain.values import GpuHealth, NodeId, Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.live_feed import MOST_CHANGED
-from gpuyard.live.control_plane.rest import overview
+from gpuyard.live.control_plane.rest import open_streams, overview
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.acceptance.rest_cluster import RestCluster
 from tests.acceptance.waiting import until
@@ -145,6 +145,36 @@ def test_the_expected_wait_is_that_of_the_task_in_the_middle_of_the_queue(cluste
     assert 500 < waits <= 600
 
 
+def test_held_tasks_do_not_count_and_the_middle_is_that_of_the_queue(cluster: RestCluster) -> None:
+    for estimate, priority in ((600, "high"), (1000, "low"), (100, "high"), (100, "high")):
+        cluster.submit(priority=priority, gpu_count=3, estimated_seconds=estimate)
+    cluster.tell(ReportStarted(TaskId(1), 1))
+    for number in range(5, 9):
+        cluster.submit(priority="high", gpu_count=3)
+        assert cluster.ask("POST", f"/api/v1/tasks/{number}/hold").status == 200
+    cluster.submit(priority="high", gpu_count=3, depends_on=["task-1"])
+    order = [(cluster.get(f"/api/v1/tasks/{number}/explain")["ahead"], number) for number in (2, 3, 4)]
+    assert order == [(2, 2), (0, 3), (1, 4)]
+    waits = until(lambda: cluster.get(OVERVIEW)["expected_wait_seconds"])
+    assert 600 < waits <= 700, "that of task-4"
+
+
+def test_the_longest_wait_begins_when_a_task_is_queued_again(cluster: RestCluster) -> None:
+    cluster.submit(priority="high", retries=3)
+    cluster.tell(ReportStarted(TaskId(1), 1))
+    view, clock = cluster.scheduler.views.tasks[TaskId(1)], cluster.scheduler.clock
+    until(lambda: clock() > view.submitted_at + 1, 20, "it has run for a while")
+    cluster.tell(CordonNode(NodeId("n1")))
+    cluster.tell(ReportEnded(TaskId(1), 1, Outcome.FAILED, 1))
+    assert view.waits_since is not None
+    assert view.waits_since > view.submitted_at + 1
+    longest = cluster.get(OVERVIEW)["longest_wait_seconds"]
+    assert 0 <= longest <= clock() - view.waits_since
+    cluster.submit(priority="high", depends_on=["task-1"])
+    assert cluster.ask("POST", "/api/v1/tasks/1/hold").status == 200
+    until(lambda: cluster.get(OVERVIEW)["longest_wait_seconds"] is None, 20, "no task waits for GPUs")
+
+
 def test_changes_are_shown_after_a_restart(tmp_path: Path) -> None:
     with RestCluster(tmp_path) as cluster:
         cluster.submit(name="train")
@@ -257,3 +287,19 @@ def test_the_stream_ends_with_the_scheduler_and_with_the_right_to_see_it(tmp_pat
             stream.next()
             cluster.loop.call_soon_threadsafe(cluster.scheduler.live.close)
             assert stream.has_ended
+
+
+def test_one_user_does_not_take_the_streams_of_others(cluster: RestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_streams, "MOST_OF_ONE", 2)
+    eve, bob = (cluster.token_of(name, Role.VIEWER, "lab") for name in ("eve", "bob"))
+    with watching(cluster, eve) as first, watching(cluster, eve):
+        first.next()
+        refused = cluster.ask("GET", LIVE, token=eve)
+        assert (refused.status, refused.error["code"]) == (429, "TooManyStreams")
+        assert refused.error["message"].startswith("eve has 2 streams open, the maximum for one user.")
+        assert cluster.ask("GET", "/api/v1/nodes", token=eve).status == 200
+        with watching(cluster, bob) as other:
+            assert other.next()[0] == "snapshot"
+    until(lambda: cluster.scheduler.live.viewers == 0, 20, "they have left")
+    with watching(cluster, eve) as again:
+        assert again.next()[0] == "snapshot"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.cli.plan.planning import GETTING_READY
+from gpuyard.cli.plan.planning import GETTING_READY, LOADING
 from tests.acceptance.waiting import until
 from tests.contract.ray_cluster import REPOSITORY, beside_a_cluster, can_run
 
@@ -24,7 +24,7 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="the example
 
 def complaints(said: str) -> list[str]:
     """Lines, without the word that everything takes a while on a busy machine."""
-    return [line for line in said.splitlines() if line != GETTING_READY]
+    return [line for line in said.splitlines() if line not in {GETTING_READY, LOADING}]
 
 
 def told(*words: str) -> subprocess.CompletedProcess[str]:

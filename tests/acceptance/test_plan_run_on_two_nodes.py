@@ -16,8 +16,9 @@ import pytest
 
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.plan.workers.line import DRAWN, MAC
-from tests.acceptance.live import GPUYARD, Cluster, free_port, running_cluster
+from tests.acceptance.live import GPUYARD, Cluster, running_cluster
 from tests.acceptance.waiting import until
+from tests.ports import free_port
 
 MODELS = """
 import os, time

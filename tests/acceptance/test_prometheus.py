@@ -18,9 +18,10 @@ from gpuyard.core.domain.commands import JoinNode, SetTenant
 from gpuyard.core.domain.tenant import Tenant
 from gpuyard.core.domain.values import NodeId, TenantId
 from gpuyard.live.wire import agents_pb2 as pb
-from tests.acceptance.live import free_port, running_cluster
+from tests.acceptance.live import running_cluster
 from tests.acceptance.rest_cluster import RestCluster
 from tests.acceptance.waiting import until
+from tests.ports import free_port
 from tests.unit.live.control_plane.receiving import webhook_server
 from tools.debian_tools import NoPackages, command, program
 

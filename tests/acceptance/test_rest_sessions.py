@@ -4,7 +4,8 @@ import json
 import re
 import ssl
 from collections.abc import Iterator
-from http.client import HTTPSConnection
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPSConnection, IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -263,3 +264,24 @@ def test_over_tls_browsers_enforce_the_rules_of_the_cookie(tmp_path: Path) -> No
         assert ask("GET", TASKS, Cookie=f"{name}={secret}").status == 200
         plain = ask("GET", TASKS, Cookie=f"gpuyard-session-{cluster.port}={secret}")
         assert code(plain) == (401, "LoginRequired")  # a cookie that another page could have set is not looked at
+
+
+def test_an_open_stream_is_not_a_use_of_its_session(cluster: RestCluster) -> None:
+    browser = Browser(cluster, LOGIN)
+    connection = HTTPConnection("127.0.0.1", cluster.port, timeout=30)
+    connection.request("GET", "/api/v1/live", headers={"Cookie": browser.cookie})
+    stream = connection.getresponse()
+    assert stream.status == 200
+    used = dict(cluster.access._used)
+    assert len(used) == 1
+    samples = 0
+    while samples < 3:  # one a second, as often as the access of the stream is checked
+        samples += stream.readline().startswith(b"event: sample")
+    assert cluster.access._used == used
+    (begun,) = used.values()
+    cluster.access._clock = lambda: begun + 2 * 3600 + 1
+    with suppress(IncompleteRead, ConnectionError):  # it is aborted
+        while stream.readline():
+            pass
+    assert code(browser.ask("GET", TASKS)) == (401, "SessionExpired")
+    connection.close()

@@ -1,7 +1,10 @@
 """The timeline of GPUs, from open and ended tasks."""
 
+import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from msgspec.structs import replace
 from gpuyard.core.domain.commands import JoinNode, ReportEnded, ReportStarted, SetSplit
 from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import Outcome, TaskClass, TaskId, TaskStatus, TenantId
+from gpuyard.live.control_plane import time_slices
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.stores.archive import ArchiveRow
 from gpuyard.live.control_plane.timelines import MOST_BARS
@@ -118,3 +122,60 @@ def test_a_wrong_parameter_gets_one_sentence(cluster: RestCluster, query: str, f
     reply = cluster.ask("GET", f"{TIMELINE}?{query}")
     assert reply.status in {400, 404}
     assert reply.error["field"] == field
+
+
+def test_runs_of_other_tenants_do_not_take_the_names_from_mine(cluster: RestCluster) -> None:
+    archived(cluster, *((number, f"n1/{number % 4}", number * 2.0, number * 2.0 + 1.9) for number in range(1, 10_101)))
+    archived(cluster, (20_000, "n1/0", 5000.0, 5012.0), tenant="shop")
+    alice = cluster.token_of("alice", Role.MEMBER, "shop")
+    answer = cluster.get(f"{TIMELINE}?from=0&to=40000&width=4000", token=alice)
+    (bar,) = bars(answer)["n1/0"]
+    assert (bar["task_id"], answer["merged"]) == ("task-20000", 0)
+
+
+def test_a_run_that_is_archived_while_the_request_waits_is_drawn_once(cluster: RestCluster) -> None:
+    cluster.submit(gpu_count=1)
+    cluster.tell(ReportStarted(TaskId(1), 1))
+    gate, views = threading.Event(), cluster.scheduler.views
+    pool = cluster.scheduler.worker_pools.archive
+
+    async def occupy() -> list["asyncio.Future[bool]"]:
+        return [asyncio.ensure_future(pool.run(gate.wait, 60)) for _ in range(4)]
+
+    with ThreadPoolExecutor(1) as client:
+        cluster.inside(occupy)
+        now = time.time()
+        asked = client.submit(cluster.get, f"{TIMELINE}?from={now - 60}&to={now + 60}&width=4000")
+        until(lambda: pool._pool._work_queue.qsize() > 0, 20, "the request waits for a thread")
+        cluster.tell(ReportEnded(TaskId(1), 1, Outcome.SUCCEEDED, 0))
+        until(lambda: 1 not in views.tasks, 20, "the task is archived")
+        gate.set()
+        answer = asked.result()
+    assert [len(lane) for lane in bars(answer).values()] == [1, 0, 0, 0]
+
+
+def test_a_timeline_of_many_open_tasks_yields_to_other_work(
+    cluster: RestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_slices, "SLICE_SECONDS", -1.0)  # every turn is due
+    for _ in range(50):
+        cluster.submit(gpu_count=4)
+    turns = list[int]()
+
+    async def measured() -> None:
+        async def other() -> None:
+            while True:
+                turns.append(1)
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        await cluster.scheduler.timelines.between(0.0, time.time() + 60, 1200)
+        beside.cancel()
+
+    monkeypatch.setattr(cluster.scheduler.worker_pools.archive, "run", _at_once)
+    cluster.inside(measured)
+    assert len(turns) >= 50
+
+
+async def _at_once(work: Callable[..., Any], *arguments: object) -> Any:
+    return work(*arguments)

@@ -18,8 +18,8 @@ from gpuyard.live.agent.tls import what_is_wrong
 from gpuyard.live.sdk import Unreachable, connect
 from gpuyard.live.sdk.errors import NotGpuyard
 from tests.acceptance.cli_cluster import GPUYARD
-from tests.acceptance.live import free_port
 from tests.acceptance.waiting import until
+from tests.ports import free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificates with openssl")
 

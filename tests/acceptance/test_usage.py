@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import sqlite3
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ from gpuyard.core.domain.commands import JoinNode, ReportEnded, ReportStarted
 from gpuyard.core.domain.values import Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.stores import archive as archive_module
+from gpuyard.live.control_plane.usage import accounting
 from tests.acceptance.cli_cluster import running_cluster
+from tests.acceptance.loop_time import loop_time
 from tests.acceptance.rest_cluster import RestCluster
 from tests.acceptance.waiting import until
 from tests.unit.live.control_plane.test_archive import VERSION_1
@@ -92,6 +96,51 @@ def test_wrong_questions_get_one_sentence(tmp_path: Path) -> None:
             reply = cluster.ask("GET", f"/api/v1/usage?{query}")
             assert reply.status == 400, query
             assert sentence in reply.error["message"]
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_usage_with_many_rows_does_not_hold_the_event_loop(tmp_path: Path, form: str) -> None:
+    with RestCluster(tmp_path) as cluster:
+        tasks = [{"gpu_count": 1, "command": "true", "project": f"p{number}"} for number in range(10_000)]
+        assert cluster.ask("POST", "/api/v1/tasks:batch", {"tasks": tasks}).status == 201
+        with loop_time(cluster) as found:
+            reply = cluster.ask("GET", f"/api/v1/usage?by=project&format={form}")
+        assert reply.status == 200
+        assert reply.body.count(b"p9999") == 1
+        assert found.longest < 0.04, found.longest
+
+
+def test_usage_on_many_connections_of_one_member_leaves_threads_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, gate = threading.Semaphore(0), threading.Event()
+
+    def slow(*_: object) -> None:
+        began.release()
+        assert gate.wait(60)
+
+    monkeypatch.setattr(archive_module.Archive, "usage", slow)
+    with RestCluster(tmp_path) as cluster, ThreadPoolExecutor(8) as clients:
+        member = cluster.token_of("ada", Role.MEMBER, "lab")
+        asked = [clients.submit(cluster.ask, "GET", "/api/v1/usage", token=member) for _ in range(8)]
+        try:
+            assert began.acquire(timeout=60)
+            assert began.acquire(timeout=60)
+            assert cluster.ask("GET", "/api/v1/tasks/7").status == 404, "an ended task is looked for in the archive"
+        finally:
+            gate.set()
+        assert {one.result().status for one in asked} == {200}
+
+
+def test_too_many_rows_are_an_error_that_names_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounting, "MOST_ROWS", 2)
+    with RestCluster(tmp_path) as cluster:
+        for number in range(3):
+            cluster.submit(project=f"p{number}")
+        reply = cluster.ask("GET", "/api/v1/usage?by=project,user")
+        assert (reply.status, reply.error["code"], reply.error["field"]) == (400, "TooManyRows", "by")
+        assert reply.error["message"].startswith("Usage by project, user has more than ")
+        assert len(cluster.get("/api/v1/usage?by=user")["rows"]) == 1
 
 
 def test_csv_has_the_same_rows_and_hostile_names_are_no_formulas(tmp_path: Path) -> None:

@@ -116,6 +116,17 @@ def test_hostile_names_and_output_are_shown_as_text(viewer: Viewer, cluster: Clu
     expect(page.get_by_role("row", name="gnp.exe")).to_be_visible()
 
 
+def test_marks_that_reorder_text_are_visible_everywhere(viewer: Viewer, cluster: Cluster) -> None:
+    hostile = "\u202etxt\u061c.\x9bexe"
+    shown = "⟨U+202E⟩txt⟨U+061C⟩.⟨U+009B⟩exe"
+    task = cluster.client().submit(f"echo {hostile}", project=hostile, gpu_count=1, priority=100)
+    page = viewer.open(f"tasks/{task.id}?tab=request")
+    expect(page.locator("pre.block")).to_contain_text(f"echo {shown}")
+    viewer.open("usage?by=project&period=today")
+    expect(page.get_by_role("cell", name=shown)).to_be_visible()
+    assert not set(hostile[:1] + "\u061c\x9b") & set(page.locator("body").inner_text())
+
+
 def test_a_plan_is_computed_in_the_background_and_drawn_with_its_bound(viewer: Viewer) -> None:
     page = viewer.open("plans")
     page.get_by_role("button", name="Insert an example").click()

@@ -85,6 +85,33 @@ def test_a_long_list_is_scrolled_without_loading_it(
     expect(page.get_by_text("5,000 tasks", exact=True)).to_be_visible()
 
 
+SCROLLED = """async pixels => {
+    const view = document.querySelector(".vtable .view");
+    const [seen, frame] = [[], () => new Promise(done => requestAnimationFrame(done))];
+    const watch = new MutationObserver(list => seen.push(...list));
+    watch.observe(view, { subtree: true, childList: true, attributes: true, characterData: true });
+    view.scrollTop += pixels;
+    for (let i = 0; i < 4; i++) await frame();
+    watch.disconnect();
+    const lines = seen.filter(one => one.target.className === "space");
+    return { all: seen.length, added: lines.reduce((sum, one) => sum + one.addedNodes.length, 0) };
+}"""
+
+
+def test_rows_that_stay_in_view_are_not_touched(browser: Browser, cluster: RestCluster, viewers: list[Viewer]) -> None:
+    viewer = Viewer(browser, cluster.port)
+    viewers.append(viewer)
+    page = viewer.open("tasks")
+    expect(page.get_by_text("20,000 tasks", exact=True)).to_be_visible()
+    page.locator(".vtable .view").evaluate("view => { view.scrollTop = 44 * 40 }")
+    expect(page.locator(".vtable .line.muted")).to_have_count(0)
+    expect(page.locator('.vtable [aria-rowindex="42"]')).to_be_visible()
+    assert page.evaluate(SCROLLED, 10) == {"all": 0, "added": 0}, "less than a row: nothing is rendered"
+    moved = page.evaluate(SCROLLED, 44)
+    assert moved["added"] == 1, moved
+    assert moved["all"] <= 3, "one row comes, one goes, and no other changes"
+
+
 def test_the_first_paint_waits_for_no_data(browser: Browser, cluster: RestCluster, viewers: list[Viewer]) -> None:
     """So its time does not grow with the cluster; benchmarks/dashboard.py measures it."""
     viewer = Viewer(browser, cluster.port)

@@ -38,7 +38,7 @@ from gpuyard.core.engine import invariants, snapshot
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.phases import ACTIVE, Resuming, Suspending
 from gpuyard.core.engine.policies import POLICIES
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.placement.scores import SCORES
 from gpuyard.simulator.world import World
 from gpuyard.testing import ClusterStory, TaskBuilder, cpu_task, gang, node, task
@@ -188,7 +188,7 @@ class FaultyScenario:
         )
         self._tells(self.draw.choice(kinds)())
 
-    def _ended(self, one: Task, where: NodeId | None, outcome: Outcome) -> command.ReportEnded:
+    def _ended(self, one: OpenTask, where: NodeId | None, outcome: Outcome) -> command.ReportEnded:
         return command.ReportEnded(one.id, one.attempts, outcome, 1, where, origin=one.origin)
 
     def fails_to_move(self) -> None:
@@ -356,7 +356,7 @@ class FaultyScenario:
         names = sorted(self.story.state.index.hosts)
         return self.draw.choice(names) if names else None
 
-    def _somebody(self, phases: tuple[type[Any], ...]) -> Task | None:
+    def _somebody(self, phases: tuple[type[Any], ...]) -> OpenTask | None:
         found = [one for one in self.story.state.tasks.values() if isinstance(one.phase, phases)]
         return self.draw.choice(found) if found else None
 

@@ -1,6 +1,9 @@
 """The pages about REST, tasks and access name every address, parameter, field and right that there is, and no other."""
 
+import ast
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import fields
@@ -10,7 +13,11 @@ from gpuyard.live.control_plane.rest.routes import ROUTES
 from gpuyard.live.wire.tasks import RESERVED_VARIABLES, TaskRequest
 
 MANUAL = Path(__file__).parents[2] / "docs" / "manual"
+SOURCE = Path(__file__).parents[2] / "src" / "gpuyard"
 ROW = re.compile(r"^\| (GET|POST|PUT|PATCH|DELETE) \| `([^`]+)` \| (\S+) \|", re.MULTILINE)
+
+MAKE_ERRORS = {"WrongRequest", "Denied", "Unavailable", "_denied", "_turn_away", "_wrong", "error"}
+CODE = re.compile(r"(?:[A-Z][a-z]+)+")
 
 
 def _page(name: str) -> str:
@@ -21,6 +28,29 @@ def test_the_documented_routes_are_the_existing_routes() -> None:
     told = ROW.findall(_page("rest_api.md"))
     there = [(route.method, route.path, route.action.value if route.action else "–") for route in ROUTES]
     assert sorted(told) == sorted(there)
+
+
+def test_every_table_of_routes_has_a_head() -> None:
+    lines = _page("rest_api.md").splitlines()
+    for before, line in pairwise(lines):
+        assert before.startswith("|") or not ROW.match(line), f"no head above: {line}"
+
+
+def test_every_code_of_an_error_is_in_the_page() -> None:
+    told = set(re.findall(r"`(\w+)`", _page("rest_api.md")))
+    there = {code for folder in ("live/control_plane", "live/wire", "input") for code in _codes_in(SOURCE / folder)}
+    assert len(there) > 60, "the functions that make errors have other names now"
+    assert there - told == {"WrongNode"}, "which is an answer to agents"
+
+
+def _codes_in(folder: Path) -> Iterator[str]:
+    """Yield the codes in calls of the functions that make errors of the API."""
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKE_ERRORS:
+                for given in node.args[:2]:  # a status may come first
+                    if isinstance(given, ast.Constant) and isinstance(given.value, str) and CODE.fullmatch(given.value):
+                        yield given.value
 
 
 def test_every_query_parameter_is_in_the_page() -> None:

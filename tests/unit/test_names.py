@@ -6,7 +6,6 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "src"
 TWICE = {
-    "Task": "the engine's open task, and the task as the client library returns it, the name that its users expect",
     "Rule": "the functions of a placement rule, and the rule of an alert: each is the word of its field",
     "Order": "an order to a worker of a plan, and the order of a list of ended tasks",
 }

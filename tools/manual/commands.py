@@ -7,8 +7,20 @@ from typer.main import get_command
 
 GROUPS = {
     "a cluster": ("up", "down", "server", "agent"),
-    "tasks": ("submit", "run", "ps", "show", "logs", "cancel", "explain", "lease"),
-    "the cluster": ("gpus", "nodes", "quota", "predictions", "alerts", "usage", "tenants", "users", "tokens", "login"),
+    "tasks": ("submit", "run", "demo", "ps", "show", "logs", "cancel", "explain", "lease"),
+    "the cluster": (
+        "gpus",
+        "nodes",
+        "quota",
+        "predictions",
+        "alerts",
+        "usage",
+        "tenants",
+        "users",
+        "tokens",
+        "login",
+        "journal",
+    ),
     "without a cluster": ("plan", "analyze", "profile", "train", "predict", "partition", "simulate", "trace"),
 }
 

@@ -11,13 +11,13 @@ export const LONGEST_LINE = 8192;
 // eslint-disable-next-line no-control-regex
 const ESCAPE = /\x1b(?:\[([0-?]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_a-z0-9=><])?/g;
 // eslint-disable-next-line no-control-regex
-const INVISIBLE = /[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const INVISIBLE = /[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 /** Text of others with everything invisible made visible, so that a name cannot pretend to be another. */
 export function visible(text: string): string {
   return text.replace(INVISIBLE, (one) => {
     const code = one.charCodeAt(0);
-    return code < 0x20 ? String.fromCharCode(0x2400 + code) : code === 0x7f ? "␡" : `⟨U+${code.toString(16).toUpperCase()}⟩`;
+    return code < 0x20 ? String.fromCharCode(0x2400 + code) : code === 0x7f ? "␡" : `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
   });
 }
 

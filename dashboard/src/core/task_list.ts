@@ -6,7 +6,7 @@ import type { TaskPage, TaskRow } from "./types";
 
 const PAGE = 200;
 const MOST_PAGES = 60;
-const FARTHEST = 100_000;
+const FARTHEST = 1_000_000;
 
 export class TaskRows {
   /** Null: not known yet. */

@@ -11,6 +11,8 @@ import { palette } from "../draw/palette";
 import { eventSaid, t } from "../i18n";
 import { alertText } from "./alerts";
 import { Empty, Meter, notify, notifyError, PageHead, Panel, Problem, Segment, Shown, Skeletons, Stat, TaskLink, Time } from "../ui/kit";
+// Six tasks that show queueing, classes, priorities, a failure and a dependency within a minute; `gpuyard demo` submits the same.
+import sample from "../../../src/gpuyard/cli/sample_workload.json";
 
 export type Range = "hour" | "day" | "week";
 export const RANGE_SECONDS: Record<Range, number> = { hour: 3600, day: 86_400, week: 604_800 };
@@ -31,19 +33,9 @@ export function known(told: History): History {
   return { ...told, times: told.times.slice(from), series: Object.fromEntries(Object.entries(told.series).map(([name, values]) => [name, values.slice(from)])) };
 }
 
-/** Six tasks that show queueing, classes, priorities, a failure and a dependency within a minute. */
-const SAMPLE = [
-  { name: "sample-train", command: "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo epoch $i of 12; sleep 2; done", gpu_count: 2 },
-  { name: "sample-infer", command: "for i in 1 2 3 4 5 6; do echo request $i; sleep 2; done", gpu_count: 1, priority: "high" },
-  { name: "sample-preprocess", command: "for i in 1 2 3 4 5; do echo shard $i; sleep 2; done", gpu_count: 1 },
-  { name: "sample-evaluate", command: "for i in 1 2 3 4 5 6 7 8; do echo batch $i; sleep 2; done", gpu_count: 2 },
-  { name: "sample-fails", command: "echo reading data; sleep 4; echo 'no such file: data.bin' >&2; exit 3", gpu_count: 1 },
-  { name: "sample-report", command: "echo all shards are ready", gpu_count: 1, depends_on: ["tasks[2]"] },
-];
-
 export async function submitSample(): Promise<void> {
   try {
-    await post("tasks:batch", { tasks: SAMPLE.map((one) => ({ ...one, project: "sample" })) });
+    await post("tasks:batch", sample);
     notify(t.value.overview.sampleDone);
   } catch (problem) {
     notifyError(problem);

@@ -21,6 +21,7 @@ export function TasksPage() {
   const sort = query.get("sort") ?? "-created_at";
   const filters = filtersOf(query);
   const rows = useMemo(() => new TaskRows(filters), [filters]);
+  const shown = useMemo(() => (phone.value ? phoneColumns() : columns()), [phone.value, t.value]);
 
   useEffect(() => {
     rows.need(0, 1);
@@ -92,10 +93,10 @@ export function TasksPage() {
         <section class="panel">
           <VirtualTable<TaskRow>
             label={words.title}
-            columns={phone.value ? phoneColumns() : columns()}
+            columns={shown}
             total={total}
             row={(index) => rows.row(index)}
-            href={(task) => to(["tasks", task.id])}
+            href={addressOf}
             need={(first, last) => rows.need(first, last)}
             sort={sort}
             onSort={(value) => refine({ sort: value })}
@@ -109,6 +110,8 @@ export function TasksPage() {
     </>
   );
 }
+
+const addressOf = (task: TaskRow): string => to(["tasks", task.id]);
 
 function TextFilter({ name, label }: { name: string; label: string }) {
   const value = place.value.query.get(name) ?? "";

@@ -1,6 +1,8 @@
 // A table of any length: only the rows in view are in the document, and pages of rows are fetched as they come near.
-import { signal } from "@preact/signals";
-import type { ComponentChildren } from "preact";
+// Scrolling is cheap because little changes: the table is rendered again only when another row comes into view, a row that
+// stays is the same object for Preact, which then skips it, and the layout of a row does not depend on the others.
+import { computed, signal } from "@preact/signals";
+import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
 export interface Column<R> {
@@ -37,13 +39,19 @@ const OVERSCAN = 6;
 export function VirtualTable<R>(props: Props<R>) {
   const { columns, total, row, href, need, sort, onSort, phone, resetKey } = props;
   const view = useRef<HTMLDivElement>(null);
-  const state = useMemo(() => ({ top: signal(0), height: signal(480) }), []);
   const rowHeight = phone ? 64 : 44;
+  const state = useMemo(() => {
+    const [top, height] = [signal(0), signal(480)];
+    const first = computed(() => Math.floor(top.value / rowHeight));
+    const end = computed(() => Math.ceil((top.value + height.value) / rowHeight));
+    return { top, height, first, end };
+  }, [rowHeight]);
+  const drawn = useMemo(() => new Map<number, { of: R; line: VNode }>(), [columns, href]);
   const shown = columns.filter((one) => !phone || !one.wideOnly);
   const template = shown.map((one) => one.width).join(" ");
   const last = Math.min(total, Math.floor(TALLEST / rowHeight));
-  const first = Math.max(0, Math.floor(state.top.value / rowHeight) - OVERSCAN);
-  const end = Math.min(last, Math.ceil((state.top.value + state.height.value) / rowHeight) + OVERSCAN);
+  const first = Math.max(0, state.first.value - OVERSCAN);
+  const end = Math.min(last, state.end.value + OVERSCAN);
 
   useEffect(() => {
     const element = view.current!;
@@ -60,7 +68,7 @@ export function VirtualTable<R>(props: Props<R>) {
       cancelAnimationFrame(frame);
       element.removeEventListener("scroll", scrolled);
     };
-  }, []);
+  }, [state]);
   useEffect(() => {
     view.current?.scrollTo({ top: 0 });
   }, [resetKey]);
@@ -79,31 +87,38 @@ export function VirtualTable<R>(props: Props<R>) {
     requestAnimationFrame(() => element.querySelector<HTMLElement>(`[data-row="${next}"]`)?.focus());
   };
 
+  const style = (i: number) => ({ transform: `translateY(${i * rowHeight}px)`, gridTemplateColumns: template });
+  const lineOf = (i: number, one: R): VNode => (
+    <div key={i} class="line" role="row" aria-rowindex={i + 2} style={style(i)}>
+      {shown.map((column, at) => (
+        <span key={column.key} role="cell" class={column.class}>
+          {at === 0 ? (
+            <a class="cover" data-row={i} href={href(one)}>
+              {column.cell(one)}
+            </a>
+          ) : (
+            column.cell(one)
+          )}
+        </span>
+      ))}
+    </div>
+  );
   const lines: ComponentChildren[] = [];
+  for (const i of drawn.keys()) if (i < first || i >= end) drawn.delete(i);
   for (let i = first; i < end; i++) {
     const one = row(i);
-    const style = { transform: `translateY(${i * rowHeight}px)`, gridTemplateColumns: template, top: 0 };
-    lines.push(
-      one === undefined ? (
-        <div key={i} class="line muted" role="row" aria-rowindex={i + 2} style={style}>
+    if (one === undefined) {
+      drawn.delete(i);
+      lines.push(
+        <div key={i} class="line muted" role="row" aria-rowindex={i + 2} style={style(i)}>
           <span role="cell">{props.loading}</span>
-        </div>
-      ) : (
-        <div key={i} class="line" role="row" aria-rowindex={i + 2} style={style}>
-          {shown.map((column, at) => (
-            <span key={column.key} role="cell" class={column.class}>
-              {at === 0 ? (
-                <a class="cover" data-row={i} href={href(one)}>
-                  {column.cell(one)}
-                </a>
-              ) : (
-                column.cell(one)
-              )}
-            </span>
-          ))}
-        </div>
-      ),
-    );
+        </div>,
+      );
+      continue;
+    }
+    let known = drawn.get(i);
+    if (known?.of !== one) drawn.set(i, (known = { of: one, line: lineOf(i, one) }));
+    lines.push(known.line);
   }
   const height = Math.max(260, Math.min(last * rowHeight + 2, 2000));
   return (

@@ -28,6 +28,7 @@ COMMANDS = {
     "agent": "agent:agent",
     "submit": "submit:submit",
     "run": "run:run",
+    "demo": "demo:demo",
     "ps": "ps:ps",
     "show": "show:show",
     "logs": "logs:logs",
@@ -55,6 +56,7 @@ COMMANDS = {
     "partition": "partition:partition",
     "analyze": "analyze:analyze",
     "simulate": "simulate:simulate",
+    "journal": "journal:app",
     "trace": "trace:app",
     "profile": "profile:app",
 }

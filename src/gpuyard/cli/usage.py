@@ -44,10 +44,10 @@ def usage(
     if as_csv and as_json:
         raise typer.BadParameter("choose one of --csv and --json", param_hint="'--csv'")
     window = {"since": _instant(since, "--since"), "until": _instant(until, "--until")}
-    from gpuyard.cli.output.printing import print_answer, print_table
+    from gpuyard.cli.output.printing import print_answer, print_lines, print_table
 
     if as_csv:
-        typer.echo(cluster.usage_csv(by=by, **window), nl=False)
+        print_lines(cluster.usage_csv(by=by, **window))
         return
     told = cluster.usage(by=by, **window)
     if as_json:

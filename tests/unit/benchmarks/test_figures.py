@@ -5,6 +5,7 @@ from pathlib import Path
 from benchmarks.common.output import tables
 from benchmarks.journal import run
 from gpuyard.core.domain.events import Event, TaskEnded
+from tests.postgres_server import PostgresServer
 
 
 def test_it_prints_every_figure_and_applies_what_it_recovers(tmp_path: Path) -> None:
@@ -28,6 +29,14 @@ def test_it_prints_every_figure_and_applies_what_it_recovers(tmp_path: Path) -> 
     }
     assert len(applied) == 500 + 1000
     assert sum(isinstance(event, TaskEnded) for event in applied) == 300
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_appends_the_same_events_to_postgres_and_removes_them(tmp_path: Path, postgres: PostgresServer) -> None:
+    figures = run(records=100, folder=tmp_path, postgres=postgres.url("unused").partition("?")[0])
+
+    for name in ("sqlite", "postgres"):
+        assert all(figures[f"{name}_beside_events_per_s_{group}"] > 0 for group in (1, 100, 1000))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,8 +19,8 @@ from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.control_plane.settings import StorageSection
 from gpuyard.live.sdk import waiting
 from gpuyard.live.sdk.tokens import store_token
+from tests.ports import free_port
 from tests.unit.live.sdk.fake_server import Answering, another_cluster, fake_server, refusal, task
-from tests.unit.live.sdk.test_connection import free_port
 from tests.unit.live.sdk.test_server_user import another_user_listens
 
 pytestmark = pytest.mark.slow  # left out of `make quick`

@@ -12,7 +12,7 @@ from gpuyard import cli
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.settings import Backfill, Settings
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.simulator import generated_jobs, trace_jobs
 from gpuyard.simulator.own_policies import WrongPolicy, load_policy
 from gpuyard.simulator.policy_variants import NoSuchPolicy, policy_variant
@@ -23,7 +23,7 @@ JOBS = "submit_s,duration_s,gpu_num\n0,100,8\n1,10,2\n2,20,8\n"
 PAGE = Path(__file__).parents[3] / "docs/howto/add_a_policy.md"
 
 
-def large_first(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+def large_first(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
     return -float(task.spec.resources.gpus)
 
 
@@ -106,7 +106,7 @@ def test_a_policy_may_have_the_name_of_another_for_its_own_run_only(trace: Path)
 
 
 def test_a_policy_that_raises_is_named_with_its_exception(trace: Path) -> None:
-    def broken(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+    def broken(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
         return 1 / (task.submitted_at * 0)
 
     runs = gpuyard.simulate(trace_jobs(trace, "1x8"), policies=[replace(LARGE_FIRST, key=broken)])

@@ -34,12 +34,27 @@ SHORT, LONG = 12, 32
 
 def print_json(answer: object) -> None:
     """Print the answer as the API encodes it, on one line."""
-    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    _write_json(msgspec.json.encode(answer).decode())
 
 
 def print_answer(cluster: "Client") -> None:
-    """Print the last answer of the scheduler unchanged."""
-    sys.stdout.write(cluster.connection.last_answer.decode() + "\n")
+    """Print the last answer of the scheduler unchanged; at a terminal, control characters are escaped."""
+    _write_json(cluster.connection.last_answer.decode())
+
+
+def print_lines(text: str) -> None:
+    """Print lines of text unchanged; at a terminal, control characters are replaced."""
+    if sys.stdout.isatty():
+        text = "".join(f"{_one_line(line)}\n" for line in text.splitlines())
+    sys.stdout.write(text)
+
+
+def _write_json(text: str) -> None:
+    if sys.stdout.isatty() and not text.isprintable():
+        import json
+
+        text = "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
+    sys.stdout.write(text + "\n")
 
 
 def report(cluster: "Client", sentence: str, *, as_json: bool) -> None:

@@ -7,7 +7,9 @@
     │   ├── JournalFromFuture  a newer gpuyard wrote the journal; use that version
     │   ├── JournalLocked      another scheduler writes the journal; stop it first
     │   ├── NoJournal          the folder contains no journal; name the right folder
-    │   └── StorageFull        no disk space is left; free some and try again
+    │   ├── StorageFull        no disk space is left; free some and try again
+    │   ├── StorageUnreachable the database of the journal does not answer; try again with the same events
+    │   └── WriterDeposed      another scheduler has taken over the journal; this one must stop
     ├── UnknownEvent           an event does not match the state that it is applied to; a bug in gpuyard
     └── WrongInput             an option, an argument or a file is wrong; retrying does not help
 
@@ -61,6 +63,14 @@ class NoJournal(JournalError):
 
 class StorageFull(JournalError):
     """No space is left for the journal. Nothing was written; free disk space and try again."""
+
+
+class StorageUnreachable(JournalError):
+    """The database of the journal does not answer. Try again with the same events; they are not written twice."""
+
+
+class WriterDeposed(JournalError):
+    """Another scheduler has taken over this journal. Nothing was written; stop this one."""
 
 
 class UnknownEvent(GpuyardError):

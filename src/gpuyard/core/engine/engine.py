@@ -12,7 +12,6 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.refusals import Refusal
-from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.values import Preemption, TaskId, TaskStatus
 from gpuyard.core.engine.handlers import HANDLERS
 from gpuyard.core.engine.ledger import Ledger
@@ -23,7 +22,7 @@ from gpuyard.core.engine.scheduling.backfill import promised_start
 from gpuyard.core.engine.scheduling.moves import Mover
 from gpuyard.core.engine.scheduling.schedule import SchedulingPass
 from gpuyard.core.engine.state import LOOK_FOR_FASTER_SECONDS, State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.timers import Timer, TimerKind
 
 Events = list[events.Event]
@@ -58,11 +57,10 @@ class Engine:
         self._ledger.begin(now)
         for timer in state.timers.due(state.now):
             self._look(timer)
-        if state.movable and (state.restless or state.queue.published.room):
-            self._scheduler.decide(state.now)
+        may_move = state.movable and (state.restless or state.queue.published.room)
+        self._scheduler.decide(state.now)
+        if may_move:
             self._mover.run(state.now)
-        else:
-            self._scheduler.decide(state.now)
         return self._ledger.events
 
     @property
@@ -86,7 +84,7 @@ class Engine:
                     if usage.checked_at <= state.now:
                         usage.checked_at = inf
                         state.watch_budget(usage, state.now)
-            if state.settings.backfill is Backfill.NONE:
+            if not state.backfills:
                 state.queue.wake_for_reservation(TIME_CAME)  # a task whose budget is spent keeps no other from room
         elif timer.about is TimerKind.LINE:
             if line := state.queue.by_number.get(timer.number):
@@ -94,7 +92,7 @@ class Engine:
         elif task := state.tasks.get(TaskId(timer.number)):
             self._look_at(task)
 
-    def _look_at(self, task: Task) -> None:
+    def _look_at(self, task: OpenTask) -> None:
         """Handle a timer of a task: deadline, back-off, reserved start, timeout, rank change or possible move."""
         state, at = self.state, self.state.now
         phase, spec = task.phase, task.spec
@@ -120,7 +118,7 @@ class Engine:
                 state.restless = True
                 state.timers.add_task(at + max(at - phase.since, LOOK_FOR_FASTER_SECONDS), task.id)
 
-    def _weaken(self, task: Task, at: float) -> None:
+    def _weaken(self, task: OpenTask, at: float) -> None:
         """Update the rank of a running task; if it changed, wake the lines that could use the task's nodes."""
         state, before = self.state, task.rank
         phase = task.phase
@@ -136,7 +134,7 @@ class Engine:
             if shape.eligible & device_groups:
                 state.queue.retry((line,), TIME_CAME)
 
-    def _promise_again(self, task: Task) -> None:
+    def _promise_again(self, task: OpenTask) -> None:
         """Compute a new start for a reservation whose start has passed while its nodes are still in use.
 
         The nodes stay the same. No new task is placed on them, so they become free eventually; a reservation that moved

@@ -32,7 +32,7 @@ from gpuyard.core.engine.scheduling.advice import HOLD_BACK_SECONDS
 from gpuyard.core.engine.scheduling.backfill import expected_end, promise, reservations_before
 from gpuyard.core.engine.scheduling.try_place import try_place
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
-from gpuyard.core.engine.task import UNKNOWN, Side, Task
+from gpuyard.core.engine.task import UNKNOWN, OpenTask, Side
 from gpuyard.core.engine.waiting.queue import Group
 from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.engine.waiting.wakeups import Blocked
@@ -47,7 +47,7 @@ WITNESSES = 2000
 WIDE = 4.0
 """The likely start is a guess if the latest is more than this many times as far away, plus `LEEWAY_SECONDS`."""
 LEEWAY_SECONDS = 60.0
-Revise = Callable[[Task], Estimate | None]
+Revise = Callable[[OpenTask], Estimate | None]
 """Predicts the run time of a waiting task from what is known now; None: no prediction."""
 MOST_COUNTED = 10_000
 """Maximum number of tasks ahead that are counted, which bounds the cost of a count to a few milliseconds."""
@@ -81,6 +81,15 @@ class Explanation(Value, frozen=True):
     def sentence(self) -> str:
         """Return the reason as a sentence."""
         return self.reason.sentence() if self.reason else "It does not wait."
+
+
+def middle_of_queue(state: State, tasks: Iterable[TaskId], now: float) -> TaskId | None:
+    """Return which of these tasks has as many of them before as behind it in the queue; None: none is in the queue."""
+    at = max(state.now, now)
+    found = [task for number in tasks if (task := state.tasks.get(number)) is not None]
+    queued = [task for task in found if isinstance(task.phase, Waiting) and not task.held and not task.waits_for]
+    queued.sort(key=lambda task: sort_key(state, task, at))
+    return queued[len(queued) // 2].id if queued else None
 
 
 def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = None) -> Explanation:
@@ -118,7 +127,7 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
 
 
 def expected_start(
-    state: State, task: Task, shape: Shape, at: float, revise: Revise | None = None
+    state: State, task: OpenTask, shape: Shape, at: float, revise: Revise | None = None
 ) -> tuple[int, tuple[float | None, float | None, float | None]]:
     """Return how many tasks go before a waiting task, and its earliest, likely and latest start; None: unknown."""
     count = _count_ahead(state, task, shape, at)
@@ -165,7 +174,7 @@ def _band(starts: list[float | None]) -> list[float | None]:
 # --- why ----------------------------------------------------------------------------------------------------------
 
 
-def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
+def _own_reason(state: State, task: OpenTask, at: float) -> Refusal | None:
     """Return what keeps this particular task out of the queue; None: nothing."""
     if task.waits_for:
         lowest = min(barrier.lowest_open(state.tasks) for barrier in task.waits_for)
@@ -182,7 +191,7 @@ def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
     return None
 
 
-def _orphan_reason(state: State, task: Task) -> Refusal:
+def _orphan_reason(state: State, task: OpenTask) -> Refusal:
     """Return the refusal that names the node on which an unknown attempt of the task runs."""
     where = (
         no.UnknownAttemptRuns(task.id, node)
@@ -192,7 +201,7 @@ def _orphan_reason(state: State, task: Task) -> Refusal:
     return next(where)
 
 
-def _blocked_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
+def _blocked_reason(state: State, task: OpenTask, group: Group, at: float) -> Refusal | None:
     """Return the stored refusal of a queued task with current figures; if it was not tried yet, try it."""
     line = group.line
     line.shape.refresh(state.index)
@@ -202,7 +211,7 @@ def _blocked_reason(state: State, task: Task, group: Group, at: float) -> Refusa
     return spoken_refusal(state, task, group, blocked, at)
 
 
-def _tried_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
+def _tried_reason(state: State, task: OpenTask, group: Group, at: float) -> Refusal | None:
     """Return the refusal that a task would get if it were tried now."""
     tried = try_place(Context(state, _emit_nothing), task, group.line, group)
     if isinstance(tried, Blocked):
@@ -210,7 +219,7 @@ def _tried_reason(state: State, task: Task, group: Group, at: float) -> Refusal 
     return _turn_reason(state, task, group, at)
 
 
-def _still_holds(state: State, task: Task, group: Group, blocked: Blocked, at: float) -> bool:
+def _still_holds(state: State, task: OpenTask, group: Group, blocked: Blocked, at: float) -> bool:
     """Whether a stored refusal still names the obstacle: entries behind the first one at a quota are not tried again."""
     shape = group.line.shape
     if blocked.refusal is no.QuotaReservedFor:
@@ -228,7 +237,7 @@ def _still_holds(state: State, task: Task, group: Group, blocked: Blocked, at: f
     return True
 
 
-def spoken_refusal(state: State, task: Task, group: Group, blocked: Blocked, at: float) -> Refusal | None:
+def spoken_refusal(state: State, task: OpenTask, group: Group, blocked: Blocked, at: float) -> Refusal | None:
     """Return the refusal of a blocked task with current figures."""
     kind, shape = blocked.refusal, group.line.shape
     if kind is no.ReservedFor or kind is no.QuotaReservedFor:
@@ -244,7 +253,7 @@ def spoken_refusal(state: State, task: Task, group: Group, blocked: Blocked, at:
     return refusal(kind, task, shape.need_milli, state.classes, at)
 
 
-def _model_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
+def _model_reason(state: State, task: OpenTask, group: Group, at: float) -> Refusal | None:
     """Return the GPU models on which the tenant is at its limit, if they would have room."""
     shape, tenant, index = group.line.shape, group.tenant, state.index
     closed = closed_by_model(tenant, shape, index)
@@ -254,7 +263,7 @@ def _model_reason(state: State, task: Task, group: Group, at: float) -> Refusal 
     return no.TenantModelQuotaFull(tenant.id, models)
 
 
-def _too_dear_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
+def _too_dear_reason(state: State, task: OpenTask, group: Group, at: float) -> Refusal | None:
     """Return the reason of a task that finds room only where its charge exceeds what a quota has left."""
     shape = group.line.shape
     closed = closed_by_model(task.tenant_usage, shape, state.index)
@@ -273,7 +282,7 @@ def _emit_nothing(_: Event) -> None:
     raise AssertionError("an attempt to place a task makes no event")
 
 
-def _room_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
+def _room_reason(state: State, task: OpenTask, group: Group, at: float) -> Refusal | None:
     """Return which nodes are closed, missing or too full."""
     shape = group.line.shape
     if shape.can_start(state.index) and choose(shape, state.index, state.order_for(shape.gpus)) is not None:
@@ -281,12 +290,12 @@ def _room_reason(state: State, task: Task, group: Group, at: float) -> Refusal |
     return why_not(shape, state.index)
 
 
-def _names(reason: Refusal | None, task: Task) -> bool:
+def _names(reason: Refusal | None, task: OpenTask) -> bool:
     """Whether a refusal says that a task waits for itself: it was stored when another task was first in its group."""
     return isinstance(reason, no.ReservedFor | no.QuotaReservedFor) and reason.task == task.id
 
 
-def _turn_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
+def _turn_reason(state: State, task: OpenTask, group: Group, at: float) -> Refusal | None:
     """Return the refusal of a task that would find room but has others before it."""
     before = reservations_before(state, task, at) if state.reservations else ()
     if before:
@@ -298,7 +307,7 @@ def _turn_reason(state: State, task: Task, group: Group, at: float) -> Refusal |
 # --- what is ahead ------------------------------------------------------------------------------------------------
 
 
-def _rivals(state: State, task: Task, shape: Shape) -> Iterator[Group]:
+def _rivals(state: State, task: OpenTask, shape: Shape) -> Iterator[Group]:
     """Yield groups that compete with the task for nodes, class or tenant quota; at most MOST_GROUPS are considered."""
     groups = chain.from_iterable(line.groups.values() for line in state.queue.lines.values())
     for group in islice(groups, MOST_GROUPS):
@@ -307,13 +316,13 @@ def _rivals(state: State, task: Task, shape: Shape) -> Iterator[Group]:
             yield group
 
 
-def _first_of_all(state: State, task: Task, shape: Shape, at: float) -> Task | None:
+def _first_of_all(state: State, task: OpenTask, shape: Shape, at: float) -> OpenTask | None:
     """Return the first of all competing tasks, possibly the task itself; only the first of each group is compared."""
     tops = (group.top() for group in _rivals(state, task, shape))
     return min((top[2] for top in tops if top is not None), key=lambda other: sort_key(state, other, at), default=None)
 
 
-def _count_ahead(state: State, task: Task, shape: Shape, at: float) -> int:
+def _count_ahead(state: State, task: OpenTask, shape: Shape, at: float) -> int:
     """Count the tasks that go before; above MOST_COUNTED there may be more."""
     count = 0
     for group, before in _groups_ahead(state, task, shape, at):
@@ -326,7 +335,7 @@ def _count_ahead(state: State, task: Task, shape: Shape, at: float) -> int:
     return count
 
 
-def _ahead(state: State, task: Task, shape: Shape, at: float) -> list[Task]:
+def _ahead(state: State, task: OpenTask, shape: Shape, at: float) -> list[OpenTask]:
     """Return the tasks that go before, in queue order. Suitable for small numbers only."""
     found = {
         other.id: other for group, before in _groups_ahead(state, task, shape, at) for other in _entries(group, before)
@@ -335,7 +344,7 @@ def _ahead(state: State, task: Task, shape: Shape, at: float) -> list[Task]:
 
 
 def _groups_ahead(
-    state: State, task: Task, shape: Shape, at: float
+    state: State, task: OpenTask, shape: Shape, at: float
 ) -> Iterator[tuple[Group, tuple[float, TaskId] | None]]:
     """Yield groups with tasks that go before, and a key: only tasks with a smaller key do; None: all do."""
     *mine, key, number = sort_key(state, task, at)
@@ -348,7 +357,7 @@ def _groups_ahead(
             yield group, (key, number) if theirs == mine else None
 
 
-def _entries(group: Group, before: tuple[float, TaskId] | None) -> Iterator[Task]:
+def _entries(group: Group, before: tuple[float, TaskId] | None) -> Iterator[OpenTask]:
     """Yield the tasks of a group below a key, in no order. Below a larger heap entry all are larger and are skipped."""
     heap, places = group.heap, [0]
     while places:
@@ -364,7 +373,7 @@ def _entries(group: Group, before: tuple[float, TaskId] | None) -> Iterator[Task
 # --- when ---------------------------------------------------------------------------------------------------------
 
 
-def _starts(state: State, task: Task, shape: Shape, ahead: list[Task], at: float, side: Side) -> float | None:
+def _starts(state: State, task: OpenTask, shape: Shape, ahead: list[OpenTask], at: float, side: Side) -> float | None:
     """Return when a task starts if all tasks take the given side of their estimates; None: unknown."""
     if task.waits_for or task.held or not shape.eligible or len(ahead) > AHEAD:
         return None
@@ -398,7 +407,7 @@ def _ages(state: State, at: float) -> dict[EstimateKind, float]:
     return ages
 
 
-def _as_known_now(task: Task, revise: Revise | None, ages: dict[EstimateKind, float]) -> Task:
+def _as_known_now(task: OpenTask, revise: Revise | None, ages: dict[EstimateKind, float]) -> OpenTask:
     """Return a waiting task with the run time that would be predicted now; an estimate given by the user is kept."""
     estimate = task.estimate
     if estimate is None or not estimate.runs or not isinstance(task.phase, Waiting):
@@ -416,7 +425,7 @@ def _as_known_now(task: Task, revise: Revise | None, ages: dict[EstimateKind, fl
 
 
 def _pretend(
-    state: State, task: Task, shape: Shape, reservations: list[Reservation], at: float, side: Side
+    state: State, task: OpenTask, shape: Shape, reservations: list[Reservation], at: float, side: Side
 ) -> list[Reservation]:
     """Return the reservation that a task would get behind the given ones; empty: none."""
     found = promise(state, task, shape, at, reservations, side)
@@ -427,7 +436,7 @@ def _pretend(
     return [reservation]
 
 
-def _quota_frees_at(state: State, task: Task, ahead: list[Task], at: float, side: Side) -> float:
+def _quota_frees_at(state: State, task: OpenTask, ahead: list[OpenTask], at: float, side: Side) -> float:
     """Return when class and tenant have quota for the task, after the tasks ahead of it there."""
     when = at
     usage, tenant = state.classes[task.class_index], task.tenant_usage
@@ -453,7 +462,7 @@ def _quota_frees_at(state: State, task: Task, ahead: list[Task], at: float, side
     return when
 
 
-def _need(task: Task) -> int:
+def _need(task: OpenTask) -> int:
     return task.group.line.shape.need_milli if task.group else 0
 
 
@@ -481,7 +490,7 @@ def _turn_at(
 # --- when, roughly ------------------------------------------------------------------------------------------------
 
 
-def _rough_starts(state: State, task: Task, shape: Shape, count: int, at: float) -> list[float | None]:
+def _rough_starts(state: State, task: OpenTask, shape: Shape, count: int, at: float) -> list[float | None]:
     """Return the starts of a task with many others ahead of it, by the throughput of the GPUs that it can use.
 
     Those GPUs count as one pool: that room may be left over on nodes, and that a gang waits for several, is neglected.
@@ -518,7 +527,7 @@ def _pool_milli(state: State, device_groups: DeviceGroupMask) -> int:
     return sum(device_group.usable.bit_count() for device_group in groups) * MILLI
 
 
-def _held_of(state: State, shape: Shape) -> Iterator[tuple[Task, int]]:
+def _held_of(state: State, shape: Shape) -> Iterator[tuple[OpenTask, int]]:
     """Yield the tasks that hold GPUs on nodes that a shape can use, with their charge there."""
     for node in state.index.hosts_of(shape.eligible & state.index.open):
         for other in state.on_node.get(node, {}).values():

@@ -8,6 +8,7 @@ others to start. The checks are slow on purpose: they visit every task and every
 """
 
 from collections import Counter
+from math import inf
 
 from msgspec.structs import replace
 
@@ -24,8 +25,8 @@ from gpuyard.core.engine.scheduling.backfill import is_unreachable
 from gpuyard.core.engine.scheduling.preemption import find_preemption
 from gpuyard.core.engine.scheduling.try_place import best_of, try_place
 from gpuyard.core.engine.state import MOVING, State
-from gpuyard.core.engine.task import Task
-from gpuyard.core.engine.waiting.queue import Line
+from gpuyard.core.engine.task import OpenTask
+from gpuyard.core.engine.waiting.queue import Group, Line
 from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.engine.waiting.wakeups import Blocked, RoomOn
 from gpuyard.core.placement.choose import choose
@@ -39,6 +40,7 @@ def check(state: State) -> None:
     _check_gpus(state)
     _check_usage(state)
     _check_tasks(state)
+    _check_heads(state)
     _check_orphaned_attempts(state)
     _check_reservations(state)
     _check_models(state)
@@ -218,6 +220,23 @@ def _check_tasks(state: State) -> None:
             assert node in task.phase.placement.nodes, f"{node} is recorded as running task {task_id}"
 
 
+def _check_heads(state: State) -> None:
+    """Assert that the heads of every line lead to the best task of each group that is not blocked."""
+    best: dict[Group, tuple[float, TaskId]] = {}
+    for task in state.tasks.values():
+        if task.group is not None:
+            best[task.group] = min(best.get(task.group, (inf, task.id)), (task.key, task.id))
+    for line in state.queue.lines.values():
+        for group in line.groups.values():
+            heads, listed, first = line.heads[group.class_index], group.listed, best.get(group)
+            if listed is not None:
+                assert group.blocked is None, f"task {listed[1]} is listed, and its group is blocked"
+                assert listed[:2] == first, f"task {listed[1]} is listed as the best of its group, and {first} is"
+                assert any(head is listed for head in heads), f"task {listed[1]} is not among the heads of its line"
+            elif first is not None and group.blocked is None:
+                assert any(head[2] is group and head[:2] <= first for head in heads), f"task {first[1]} is not found"
+
+
 def _check_orphaned_attempts(state: State) -> None:
     """Assert that orphaned attempts on nodes do not belong to active attempts, and that parts presumed over are recorded so."""
     for node, left in state.orphaned_attempts.items():
@@ -312,7 +331,7 @@ def check_no_wakeup_missed(state: State) -> None:
                 )
 
 
-def _first_of_line(context: Context, line: Line) -> list[Task]:
+def _first_of_line(context: Context, line: Line) -> list[OpenTask]:
     """Return the task of a line that is tried first, with the rank of its reservation if it has one."""
     state = context.state
     bests = [best_of(context, line, class_index) for class_index in (ONLINE, BATCH)]
@@ -348,7 +367,7 @@ def check_guarantees(state: State) -> None:
             )
 
 
-def _may_claim(state: State, task: Task) -> bool:
+def _may_claim(state: State, task: OpenTask) -> bool:
     """Whether a task lacks only room."""
     assert task.group is not None
     shape, usage, tenant = task.group.line.shape, state.classes[task.class_index], task.tenant_usage
@@ -359,7 +378,7 @@ def _may_claim(state: State, task: Task) -> bool:
     return usage.used + in_class + need <= usage.limit and tenant.used + in_tenant + need <= tenant.limit
 
 
-def _could_start(state: State, task: Task) -> str:
+def _could_start(state: State, task: OpenTask) -> str:
     """Return why a waiting task could start now; empty: it could not, or is held back for a valid reason."""
     assert task.group is not None
     line = task.group.line
@@ -395,7 +414,7 @@ def _could_start(state: State, task: Task) -> str:
     return f"{placement.nodes} have room for it"
 
 
-def _promised_before(state: State, task: Task) -> tuple[int, int]:
+def _promised_before(state: State, task: OpenTask) -> tuple[int, int]:
     """Return how much of a task's class and tenant quota is reserved for tasks that go before it."""
     assert task.group is not None
     mine = sort_key(state, task, state.now)
@@ -407,7 +426,7 @@ def _promised_before(state: State, task: Task) -> tuple[int, int]:
     return in_class, in_tenant
 
 
-def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float, TaskId]) -> bool:
+def _kept_back_at_quota(state: State, task: OpenTask, mine: tuple[int, float, float, TaskId]) -> bool:
     """Whether a task that goes before is itself stopped by the same class or tenant quota."""
     for other in state.tasks.values():
         if other.group is None or other is task:
@@ -439,7 +458,7 @@ def _enough_nodes(state: State, shape: Shape) -> bool:
     return len(fitting) >= shape.nodes
 
 
-def _both_want_limited_model(tenant: TenantUsage, other: Task, task: Task) -> bool:
+def _both_want_limited_model(tenant: TenantUsage, other: OpenTask, task: OpenTask) -> bool:
     """Whether the task before is stopped by the tenant's limit on the only model that both want."""
     models = other.spec.resources.models
     if len(models) != 1 or models != task.spec.resources.models or models[0] not in tenant.model_limits:
@@ -449,7 +468,7 @@ def _both_want_limited_model(tenant: TenantUsage, other: Task, task: Task) -> bo
     return used + other.group.line.shape.need_milli > limit
 
 
-def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:
+def _somebody_first(state: State, task: OpenTask, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:
     """Without backfill: whether a task that goes before waits for room or open nodes, and wants one of the same nodes."""
     return any(
         _waits_for_nodes(state, other) and other.group.line.shape.eligible & shape.eligible
@@ -458,7 +477,7 @@ def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, flo
     )
 
 
-def _waits_for_nodes(state: State, task: Task) -> bool:
+def _waits_for_nodes(state: State, task: OpenTask) -> bool:
     """Whether no quota stops a waiting task, and it is not held back on advice."""
     assert task.group is not None
     line = task.group.line

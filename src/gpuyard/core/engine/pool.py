@@ -36,7 +36,7 @@ from gpuyard.core.domain.values import MILLI, NodeId, TenantId
 from gpuyard.core.engine.phases import Waiting
 from gpuyard.core.engine.quota import ONLINE, TenantUsage
 from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.waiting.queue import Group
 from gpuyard.core.placement.choose import choose, groups_with_room
 from gpuyard.core.placement.demand import milli_of
@@ -209,7 +209,7 @@ def _nodes_for_class(state: State, class_index: int, need: int, gpus: int, choic
     return None
 
 
-def _unblocked(group: Group) -> list[Task]:
+def _unblocked(group: Group) -> list[OpenTask]:
     """Return the waiting tasks of a group that is not at a limit and not pinned to the nodes it was suspended on."""
     if group.blocked is not None or group.line.shape.pin:
         return []

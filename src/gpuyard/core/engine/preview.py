@@ -24,7 +24,7 @@ from gpuyard.core.engine.scheduling.actions import Context
 from gpuyard.core.engine.scheduling.preemption import find_preemption
 from gpuyard.core.engine.scheduling.try_place import try_place
 from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.waiting.queue import Group, Line
 from gpuyard.core.engine.waiting.wakeups import Blocked
 from gpuyard.core.placement.shape import Shape
@@ -95,12 +95,12 @@ def preview(state: State, spec: TaskSpec, now: float, revise: Revise | None = No
     return replace(found, reason=reason, ahead=ahead, starts_at=likely, starts_low=low, starts_high=high)
 
 
-def _waiting(state: State, number: TaskId, spec: TaskSpec, at: float) -> Task:
+def _waiting(state: State, number: TaskId, spec: TaskSpec, at: float) -> OpenTask:
     """Return the record of a waiting task that is in no queue."""
     usage = state.tenants.get(spec.tenant)
     if usage is None:
         usage = TenantUsage(replace(state.default_tenant, id=spec.tenant), at)
-    task = Task(number, spec, usage, at)
+    task = OpenTask(number, spec, usage, at)
     task.key = state.policy.key(task, at, state.settings)
     shape = Shape(spec.resources)
     shape.refresh(state.index)

@@ -24,7 +24,7 @@ from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.shape import Shape
 
 if TYPE_CHECKING:
-    from gpuyard.core.engine.task import Task
+    from gpuyard.core.engine.task import OpenTask
 
 UNLIMITED = 1 << 62
 ROUNDING = 1e-3
@@ -173,7 +173,7 @@ class TenantUsage:
 class Charge(Protocol):
     """The part of a reservation that quotas need: what its task will be charged once it starts."""
 
-    task: "Task"
+    task: "OpenTask"
     need_milli: int
 
 
@@ -189,7 +189,7 @@ class Remaining(NamedTuple):
         return min(self)
 
 
-def left_for(task: "Task", classes: Sequence[ClassUsage], reserved: Sequence[Charge] = ()) -> Remaining:
+def left_for(task: "OpenTask", classes: Sequence[ClassUsage], reserved: Sequence[Charge] = ()) -> Remaining:
     """Return what the quotas of a task's class and tenant have left after the given reservations."""
     usage, tenant = classes[task.class_index], task.tenant_usage
     in_class, in_tenant = usage.limit - usage.used, tenant.limit - tenant.used
@@ -201,7 +201,7 @@ def left_for(task: "Task", classes: Sequence[ClassUsage], reserved: Sequence[Cha
     return Remaining(in_class, in_tenant)
 
 
-def check_quota(task: "Task", need_milli: int, classes: Sequence[ClassUsage], at: float) -> type[no.Refusal] | None:
+def check_quota(task: "OpenTask", need_milli: int, classes: Sequence[ClassUsage], at: float) -> type[no.Refusal] | None:
     """Return the refusal if class or tenant may not use `need_milli` more (the most lasting one); None: they may."""
     if not need_milli:
         return None
@@ -218,7 +218,7 @@ def check_quota(task: "Task", need_milli: int, classes: Sequence[ClassUsage], at
 
 
 def refusal(
-    kind: type[no.Refusal], task: "Task", need_milli: int, classes: Sequence[ClassUsage], at: float
+    kind: type[no.Refusal], task: "OpenTask", need_milli: int, classes: Sequence[ClassUsage], at: float
 ) -> no.Refusal:
     """Build a refusal of this kind with the current figures."""
     usage, tenant, needed = classes[task.class_index], task.tenant_usage, need_milli / MILLI
@@ -247,7 +247,7 @@ def closed_by_model(tenant: TenantUsage, shape: Shape, index: Index) -> DeviceGr
     return closed
 
 
-def is_stopped_by_quota(task: "Task", shape: Shape, classes: Sequence[ClassUsage], index: Index, at: float) -> bool:
+def is_stopped_by_quota(task: "OpenTask", shape: Shape, classes: Sequence[ClassUsage], index: Index, at: float) -> bool:
     """Whether a quota stops a task on so many of the device groups it could use that it cannot start."""
     need, tenant = shape.need_milli, task.tenant_usage
     if not need:
@@ -261,7 +261,7 @@ def is_stopped_by_quota(task: "Task", shape: Shape, classes: Sequence[ClassUsage
 
 
 def is_at_limit(
-    task: "Task", shape: Shape, need_milli: int, classes: Sequence[ClassUsage], index: Index, at: float
+    task: "OpenTask", shape: Shape, need_milli: int, classes: Sequence[ClassUsage], index: Index, at: float
 ) -> bool:
     """Whether a quota stops a task that needs `need_milli`, on any of the device groups it could use."""
     if not need_milli:

@@ -32,10 +32,9 @@ from gpuyard.core.engine.phases import (
     Suspending,
     Waiting,
 )
-from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.quota import TenantUsage
 from gpuyard.core.engine.state import OrphanedAttempt, State, holds_gpus
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.placement.model_cache_affinity import ModelKey
 from gpuyard.core.placement.speeds import speed_of
 
@@ -182,7 +181,7 @@ def dump(state: State) -> dict[str, Any]:
     return plain
 
 
-def _row(task: Task) -> TaskRow:
+def _row(task: OpenTask) -> TaskRow:
     assert isinstance(task.phase, (Waiting, *ACTIVE))
     return TaskRow(
         task.id, task.spec, task.submitted_at, task.phase, task.priority, task.estimate, task.attempts, task.failures,
@@ -212,8 +211,8 @@ def _build(document: SnapshotDocument) -> State:
     state.epoch, state.scheduler_back_by, state.gaps = document.epoch, document.scheduler_back_by, list(document.gaps)
     state.origin, state.offline_after_seconds = document.origin, document.offline_after_seconds
     state.origins = dict.fromkeys(document.origins)
-    state.settings, state.split = document.settings, document.split
-    state.policy = POLICIES[document.settings.policy]
+    state.split = document.split
+    state.use_settings(document.settings)
     state.default_tenant, state.last_task = document.default_tenant, document.last_task
     _load_nodes(state, document.nodes)
     for row in document.tenants:
@@ -267,7 +266,7 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
 
 
 def _load_task(state: State, row: TaskRow) -> None:
-    task = state.tasks[row.id] = Task(row.id, row.spec, state.tenants[row.spec.tenant], row.submitted_at)
+    task = state.tasks[row.id] = OpenTask(row.id, row.spec, state.tenants[row.spec.tenant], row.submitted_at)
     task.tenant_usage.open_tasks += 1
     state.count_demand(row.spec.resources, 1)
     task.phase, task.priority, task.estimate = row.phase, row.priority, row.estimate

@@ -32,7 +32,7 @@ from gpuyard.core.engine.phases import (
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.policies.policy import Policy
 from gpuyard.core.engine.quota import BATCH, CLASSES, ONLINE, ClassUsage, TenantUsage, set_parts
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.timers import Timers
 from gpuyard.core.engine.waiting.queue import LIMITS_CHANGED, Line, Queue
 from gpuyard.core.placement.demand import Demand
@@ -84,7 +84,7 @@ class Reservation:
         "victims",
     )  # fmt: skip
 
-    def __init__(self, task: Task, shape: Shape, event: events.ReservationMade, at: float) -> None:
+    def __init__(self, task: OpenTask, shape: Shape, event: events.ReservationMade, at: float) -> None:
         self.task = task
         self.shape = shape
         self.made_at = at
@@ -125,11 +125,9 @@ class State:
         """Seconds without contact after which a node counts as lost, as the scheduler has told the nodes."""
         self.scheduler_back_by = 0.0
         """No node counts as lost before this instant: the last scheduler announced that it would be back by then."""
-        self.settings = Settings()
-        self.policy: Policy = policies[self.settings.policy]
         self.split = Split()
         self.index = Index()
-        self.tasks: dict[TaskId, Task] = {}
+        self.tasks: dict[TaskId, OpenTask] = {}
         self.active = 0
         """Number of tasks with an attempt; all other open tasks wait."""
         self.last_task = TaskId(0)
@@ -147,7 +145,7 @@ class State:
         self.reservations: dict[TaskId, Reservation] = {}
         # derived from the above, kept up to date
         self.queue = Queue()
-        self.on_node: dict[NodeId, dict[TaskId, Task]] = {}
+        self.on_node: dict[NodeId, dict[TaskId, OpenTask]] = {}
         """Tasks with an attempt on a node."""
         self.orphaned_attempts: dict[NodeId, dict[AttemptRef, OrphanedAttempt]] = {}
         """Attempts counted as ended that may still run on a node: their resources stay taken, charged to no tenant."""
@@ -160,7 +158,7 @@ class State:
         self.reserved_bays: DeviceGroupMask = 0
         self.preemptible: dict[NodeId, int] = {}
         """Number of preemptible tasks on each node; nodes without any are absent."""
-        self.weak: list[tuple[float, TaskId, Task]] = []
+        self.weak: list[tuple[float, TaskId, OpenTask]] = []
         """Preemptible tasks as (-rank, number, task), weakest first; only for policies whose ranks change in steps.
         Some entries are stale: the task has ended or has another rank now."""
         self.movable: dict[TaskId, Shape] = {}
@@ -173,10 +171,31 @@ class State:
         """Tenants or classes have guarantees that they can reclaim from others."""
         self.guarantees = False
         """At least one tenant has a guarantee."""
+        self.use_settings(Settings())
         self.demand = Demand()
         """Total demand of the open tasks."""
         self.orders: dict[int, NodeOrder] = {}
         """Order in which the score tries nodes, by number of GPUs requested; under ANY, one valid for all numbers."""
+
+    # settings
+
+    def use_settings(self, settings: Settings) -> None:
+        """Set the settings, and what a scheduling pass needs to know of them."""
+        self.settings = settings
+        self.policy: Policy = self.policies[settings.policy]
+        self.backfills = settings.backfill is not Backfill.NONE
+        """Tasks may start before tasks ahead of them that find no room."""
+        self.reservation_depth = {Backfill.EASY: 1, Backfill.CONSERVATIVE: settings.reservations}.get(
+            settings.backfill, 0
+        )
+        """Number of tasks competing for the same nodes that may have a reservation."""
+        self._note_order()
+
+    def _note_order(self) -> None:
+        self.keys_suffice = (
+            self.policy.tenant_key is None and self.split.mode is not QuotaMode.BORROW and not self.guarantees
+        )
+        """A task's key alone determines the order: no tenant keys, no borrowing, no guarantees."""
 
     # tasks
 
@@ -185,7 +204,7 @@ class State:
         if self.demand.count(ask, by):
             self.orders.clear()
 
-    def requeue(self, task: Task, at: float) -> None:
+    def requeue(self, task: OpenTask, at: float) -> None:
         """Update the position of a task whose key or rank has changed: in the queue, or among the running tasks."""
         if task.group is not None:
             self.leave_queue(task)
@@ -200,7 +219,7 @@ class State:
 
     # attempts
 
-    def watch(self, task: Task, at: float) -> None:
+    def watch(self, task: OpenTask, at: float) -> None:
         """Set the timers for a run that begins: timeout, rank change, check for faster GPUs."""
         if task.spec.timeout_seconds is not None:
             self.timers.add_task(at + task.spec.timeout_seconds - task.attempt_seconds, task.id)
@@ -209,7 +228,7 @@ class State:
         if task.spec.resources.speeds:
             self._watch_speed(task, at)
 
-    def _watch_speed(self, task: Task, at: float) -> None:
+    def _watch_speed(self, task: OpenTask, at: float) -> None:
         """Mark a task as movable if it declares speeds, can checkpoint, and its size does not depend on the node."""
         ask = task.spec.resources
         if task.preemption is Preemption.CHECKPOINT and ask.gpus and not ask.whole_nodes:
@@ -217,7 +236,7 @@ class State:
             self.restless = True
             self.timers.add_task(at + LOOK_FOR_FASTER_SECONDS, task.id)
 
-    def watch_rank(self, task: Task, at: float) -> None:
+    def watch_rank(self, task: OpenTask, at: float) -> None:
         """Update the rank of a running task and set a timer for its next change, unless it is never preempted."""
         policy = self.policy
         if task.preemption is Preemption.NEVER:
@@ -247,7 +266,7 @@ class State:
             if not self.preemptible[node]:
                 del self.preemptible[node]
 
-    def is_preemptible(self, task: Task) -> bool:
+    def is_preemptible(self, task: OpenTask) -> bool:
         """Whether a task runs, allows preemption, and has not reached the preemption limit."""
         return (
             isinstance(task.phase, Running)
@@ -255,7 +274,7 @@ class State:
             and task.preemptions < self.settings.preemption_limit
         )
 
-    def _list_weak(self, task: Task) -> None:
+    def _list_weak(self, task: OpenTask) -> None:
         """Insert a running task into `weak`. Stale entries are removed when the list has grown too long."""
         entry = (-task.rank, task.id, task)
         place = bisect_left(self.weak, entry)
@@ -266,19 +285,19 @@ class State:
                     (-task.rank, task.id, task) for task in self.tasks.values() if self.is_preemptible(task)
                 )
 
-    def note_victim(self, task: Task, cause: Cause) -> None:
+    def note_victim(self, task: OpenTask, cause: Cause) -> None:
         """If a task is being preempted for a task with a reservation, record it as a victim of the reservation."""
         if cause.why in PREEMPTING and cause.task in self.reservations:
             self.reservations[cause.task].victims.add(task.id)
 
-    def unnote_victim(self, task: Task) -> None:
+    def unnote_victim(self, task: OpenTask) -> None:
         """Remove a task from the victims of all reservations: it has ended, or is no longer being stopped."""
         for reservation in self.reservations.values():
             reservation.victims.discard(task.id)
 
     # usage and charges
 
-    def charge(self, task: Task, placement: Placement, charge: int, at: float) -> None:
+    def charge(self, task: OpenTask, placement: Placement, charge: int, at: float) -> None:
         """Charge a placement to its class and tenant; a negative charge is a refund."""
         in_class, usage = self.classes[task.class_index], task.tenant_usage
         in_class.used += charge
@@ -305,19 +324,19 @@ class State:
             usage.checked_at = spent_at
             self.timers.add_budgets(spent_at)
 
-    def release(self, task: Task, placement: Placement, at: float, *, keep_memory: bool = False) -> None:
+    def release(self, task: OpenTask, placement: Placement, at: float, *, keep_memory: bool = False) -> None:
         """Free the resources of an attempt and refund its charge."""
         cause = Cause(CauseKind.GPUS_FREED, task=task.id)
         self.index.give(placement, keep_memory=keep_memory)
         self.free(placement, cause)
         self.uncharge(task, placement, at, cause)
 
-    def uncharge(self, task: Task, placement: Placement, at: float, cause: Cause) -> None:
+    def uncharge(self, task: OpenTask, placement: Placement, at: float, cause: Cause) -> None:
         """Refund the charge of a placement and publish that quotas of its class and tenant were freed."""
         self.charge(task, placement, -placement.charge_milli, at)
         self.quotas_freed(task, cause)
 
-    def quotas_freed(self, task: Task, cause: Cause) -> None:
+    def quotas_freed(self, task: OpenTask, cause: Cause) -> None:
         """Publish that the quotas of a task's class and tenant may admit other tasks."""
         queue = self.queue
         queue.class_quota_freed(task.class_index, cause)
@@ -365,7 +384,7 @@ class State:
 
     # the queue
 
-    def enqueue(self, task: Task, at: float) -> None:
+    def enqueue(self, task: OpenTask, at: float) -> None:
         """Put a task into the queue if it lacks nothing but GPUs; otherwise do nothing."""
         if task.held or task.waits_for or task.group is not None:
             return
@@ -392,7 +411,7 @@ class State:
         else:
             self._consider(line, task, cause)
 
-    def _joins_at_quota(self, line: Line, task: Task) -> bool:
+    def _joins_at_quota(self, line: Line, task: OpenTask) -> bool:
         """Whether a task is the best of a group that waits for a quota, and may be able to preempt others for it."""
         group = task.group
         assert group is not None
@@ -401,7 +420,7 @@ class State:
         top = group.top()
         return top is not None and top[1] == task.id and self.may_preempt()
 
-    def _consider(self, line: Line, task: Task, cause: Cause) -> None:
+    def _consider(self, line: Line, task: OpenTask, cause: Cause) -> None:
         """Handle a task that joins a blocked line: it may preempt others, or precede the tasks the line waits for."""
         head = line.head(task.class_index)
         first = head is not None and head[1] == task.id
@@ -409,13 +428,13 @@ class State:
             first or (self.guarantees and task.tenant_usage.claims(line.shape.need_milli))
         )
         goes_before = line.number in self.queue.for_reservation and (
-            self.settings.backfill is Backfill.NONE
-            or not self.keys_suffice()
+            not self.backfills
+            or not self.keys_suffice
             or any(task.key < reservation.task.key for reservation in self.reservations.values())
         )
         if may_stop or goes_before:
             self.queue.wake(line, cause)
-        elif self.settings.backfill in (Backfill.EASY, Backfill.CONSERVATIVE) and needs_reservation(line.shape):
+        elif self.reservation_depth and needs_reservation(line.shape):
             # the task may qualify for a reservation, possibly in place of a task behind it
             room = (
                 self.settings.backfill is Backfill.CONSERVATIVE and len(self.reservations) < self.settings.reservations
@@ -432,16 +451,12 @@ class State:
             return False
         return self.policy.rank is not None or self.reclaims
 
-    def keys_suffice(self) -> bool:
-        """Whether a task's key alone determines the order: no borrowing, no guarantees, no tenant keys."""
-        return self.policy.tenant_key is None and self.split.mode is not QuotaMode.BORROW and not self.guarantees
-
     def stops_soon(self, placement: Placement, cause: Cause) -> None:
         """Publish that a task leaves its nodes earlier than expected: there may be time before a reserved start."""
         if self.reserved_bays and self.reserved_bays & self.index.device_groups_of(placement.nodes):
             self.queue.reservation_moved(cause)
 
-    def _asks(self, task: Task) -> tuple[Resources, DeviceGroupMask]:
+    def _asks(self, task: OpenTask) -> tuple[Resources, DeviceGroupMask]:
         """Return what a waiting task needs, and the device groups it is pinned to (0: none).
 
         A suspended task needs the same number of GPUs of the same kind, on the nodes that hold its memory.
@@ -475,16 +490,16 @@ class State:
             if task is not None and task.group is None and isinstance(task.phase, Waiting):
                 self.enqueue(task, self.now)
 
-    def leave_queue(self, task: Task) -> None:
+    def leave_queue(self, task: OpenTask) -> None:
         """Remove a task from the queue, if it is in it."""
         if task.group is not None:
             self.queue.remove(task)
-            if self.settings.backfill is Backfill.NONE:
+            if not self.backfills:
                 self.queue.order_changed(Cause(CauseKind.QUEUE_CHANGED, task=task.id))
 
     # reservations
 
-    def reserve(self, task: Task, event: events.ReservationMade, at: float) -> None:
+    def reserve(self, task: OpenTask, event: events.ReservationMade, at: float) -> None:
         """Record a reservation."""
         shape = task.group.line.shape if task.group else Shape(*self._asks(task))
         before = self.reservations.get(event.task)
@@ -540,6 +555,7 @@ class State:
         """Determine whether any tenant or class has GPUs to reclaim."""
         self.guarantees = any(usage.guarantee for usage in self.tenants.values())
         self.reclaims = self.guarantees or self.split.mode is QuotaMode.BORROW
+        self._note_order()
 
     def divide(self) -> None:
         """Divide the GPUs that are up between the classes."""

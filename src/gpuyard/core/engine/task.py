@@ -21,7 +21,7 @@ UNKNOWN = float("inf")
 """Length of a run that is not known."""
 
 
-class Task:
+class OpenTask:
     """One open task."""
 
     __slots__ = (
@@ -115,7 +115,7 @@ class Task:
         self.group: Group | None = None
         """The group it is queued in; None: it is not queued."""
 
-    def __lt__(self, other: "Task") -> bool:
+    def __lt__(self, other: "OpenTask") -> bool:
         return False  # heaps may hold several entries for one task; they are equal
 
     @property

@@ -40,6 +40,21 @@ def path_of(folder: Path, seq: int) -> Path:
 
 def write(folder: Path, snapshot: Snapshot) -> None:
     """Write a snapshot durably and atomically: on an error, the file that was there before is unchanged."""
+    document = msgspec.json.format(encode(snapshot), indent=2) + b"\n"
+    replace_file(path_of(folder, snapshot.position.seq), document)
+
+
+def read(path: Path) -> Snapshot:
+    """Read the snapshot in a file. Raises SnapshotDamaged if the content is not exactly what was written."""
+    try:
+        document = path.read_bytes()
+    except OSError as error:
+        raise SnapshotDamaged(f"{path.name} cannot be read ({error})") from error
+    return decode(document, path.name)
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """Return a snapshot with its checksum as compact JSON, for stores that do not use files."""
     fields: dict[str, Any] = {
         "format": FORMAT,
         "gpuyard": __version__,
@@ -52,23 +67,22 @@ def write(folder: Path, snapshot: Snapshot) -> None:
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
         message = f"This state cannot be written as a snapshot: {error}. Earlier snapshots are unchanged."
         raise JournalError(message) from error
-    whole = compact[:-1] + b',"checksum":"' + _checksum(compact).encode() + b'"}'
-    replace_file(path_of(folder, snapshot.position.seq), msgspec.json.format(whole, indent=2) + b"\n")
+    return compact[:-1] + b',"checksum":"' + _checksum(compact).encode() + b'"}'
 
 
-def read(path: Path) -> Snapshot:
-    """Read the snapshot in a file. Raises SnapshotDamaged if the content is not exactly what was written."""
+def decode(document: bytes, name: str) -> Snapshot:
+    """Return the snapshot in a document; `name` is used in messages."""
     try:
-        fields = msgspec.json.decode(path.read_bytes())
+        fields = msgspec.json.decode(document)
         claimed = fields.pop("checksum")
         whole = claimed == _checksum(msgspec.json.encode(fields))
-    except (OSError, msgspec.MsgspecError, ValueError, RecursionError, AttributeError, LookupError, TypeError) as error:
-        raise SnapshotDamaged(f"{path.name} cannot be read ({error})") from error
+    except (msgspec.MsgspecError, ValueError, RecursionError, AttributeError, LookupError, TypeError) as error:
+        raise SnapshotDamaged(f"{name} cannot be read ({error})") from error
     if not whole:
-        raise SnapshotDamaged(f"{path.name} does not match its checksum")
+        raise SnapshotDamaged(f"{name} does not match its checksum")
     if fields["format"] > FORMAT:
         raise JournalFromFuture(
-            f"{path.name} has format {fields['format']}, and this gpuyard reads up to {FORMAT}: a "
+            f"{name} has format {fields['format']}, and this gpuyard reads up to {FORMAT}: a "
             "newer one wrote it. Use that version or a newer one."
         )
     return Snapshot(Position(fields["seq"], fields["hash"]), fields["state"])

@@ -21,8 +21,6 @@ from gpuyard.core.placement.scores.weighted import WeightedCosts
 from gpuyard.core.placement.shape import Shape
 from gpuyard.core.placement.weighted_search import find_lightest
 
-COSTS = (FragmentationCosts, WeightedCosts)
-"""Orders that compute what taking a place costs, instead of ranking the numbers of free GPUs."""
 LINK_CHOICES = 16
 """How many equally full nodes are compared for a task that prefers NVLink or a single NUMA domain."""
 
@@ -44,7 +42,7 @@ def choose(
     eligible = shape.eligible
     if forbidden:
         eligible = without(eligible, forbidden)
-    if shape.first_fit and (wherever or shape.speeds is None) and not isinstance(order, COSTS):
+    if shape.first_fit and (wherever or shape.speeds is None) and isinstance(order, range):
         by_free, most = index.by_free, len(index.by_free)
         for free in order:
             if free < most and (found := by_free[free] & eligible):
@@ -52,7 +50,7 @@ def choose(
                     found = found & index.model_cache.device_groups(model) or found
                 device_group = index.device_groups[found.bit_length() - 1]
                 assert device_group is not None
-                return Placement((Slice(device_group.host.spec.id, pick(device_group, shape.gpus, Link.ANY, model)),))
+                return Placement((Slice(device_group.host.spec.id, pick(device_group, shape.gpus, shape.link, model)),))
         return None
     simple = shape.nodes == 1 and not shape.whole_nodes and shape.link is Link.ANY
     if isinstance(order, WeightedCosts) and simple and shape.gpus:
@@ -61,13 +59,12 @@ def choose(
         return _choose_fast(shape, index, order, forbidden, model)
     if isinstance(order, FragmentationCosts) and simple:
         return find_cheapest(shape, index, order, eligible, model)
-    if isinstance(order, COSTS):
-        order = order.counts(shape.gpus)
+    counts = order if isinstance(order, range) else order.counts(shape.gpus)
     if shape.share is not None:
         return _choose_share(shape, index, eligible, model)
     if shape.nodes > 1:
-        return _choose_gang(shape, index, order, eligible, model)
-    device_group = _first(shape, index, order, eligible, model)
+        return _choose_gang(shape, index, counts, eligible, model)
+    device_group = _first(shape, index, counts, eligible, model)
     return None if device_group is None else Placement((whole_slice(shape, device_group, model),))
 
 

@@ -84,6 +84,7 @@ class NodeEntry:
         "health",
         "lost",
         "memory_free",
+        "open",
         "spec",
     )
 
@@ -97,13 +98,10 @@ class NodeEntry:
         self.away = False
         """The node has not registered with this scheduler yet, or was stopped on purpose; its tasks keep running."""
         self.cordoned = False
+        self.open = True
+        """The node accepts new tasks: it is neither lost nor away nor cordoned."""
         self.draining = False
         self.health: dict[int, GpuHealth] = {}
-
-    @property
-    def open(self) -> bool:
-        """Whether the node accepts new tasks."""
-        return not (self.lost or self.away or self.cordoned)
 
     @property
     def milli_free(self) -> int:
@@ -229,6 +227,7 @@ class Index:
         host.away = host.away if away is None else away
         host.lost = host.lost if lost is None else lost
         host.cordoned = host.cordoned if cordoned is None else cordoned
+        host.open = not (host.lost or host.away or host.cordoned)
         host.draining = host.draining if draining is None else draining
         if host.lost != was_lost:
             self.gpus_up += -self._healthy(host) if host.lost else self._healthy(host)
@@ -401,16 +400,14 @@ class Index:
 
     def _recount(self, device_group: DeviceGroup, free_mask: int) -> None:
         """Set the free GPUs of a device group, and update the sets if its node is open."""
-        before, after, usable = device_group.free, free_mask.bit_count(), device_group.usable
-        was_idle, is_idle = device_group.free_mask == usable and before > 0, free_mask == usable and after > 0
+        before, after, mask_before = device_group.free, free_mask.bit_count(), device_group.free_mask
         device_group.free_mask, device_group.free = free_mask, after
-        host = device_group.host
-        if before != after and not (host.lost or host.away or host.cordoned):
+        if before != after and device_group.host.open:
             bit, by_free = device_group.bit, self.by_free
             by_free[before] ^= bit
             by_free[after] ^= bit
-            if was_idle != is_idle:
-                self.idle ^= bit
+            if device_group.usable in (mask_before, free_mask) and device_group.usable:
+                self.idle ^= bit  # all its usable GPUs were free, or are free now
 
     def _move_share(self, host: NodeEntry, part: Slice, *, taken: bool) -> None:
         (gpu,) = part.gpus

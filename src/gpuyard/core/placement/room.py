@@ -10,7 +10,7 @@ from gpuyard.core.placement.shape import Shape
 def fits_now(shape: Shape, device_group: DeviceGroup) -> bool:
     """Whether one part of a shape fits in a device group now."""
     host = device_group.host
-    if host.lost or host.away or host.cordoned or host.cpus_free < shape.cpus or host.memory_free < shape.memory_mib:
+    if not host.open or host.cpus_free < shape.cpus or host.memory_free < shape.memory_mib:
         return False
     if shape.share is not None:
         return gpu_for_share(shape, device_group) is not None or device_group.free > 0

@@ -2,8 +2,8 @@
 
 The file may be any bytes: without line breaks, with lines of many megabytes, with a hole where its beginning was dropped,
 and it may grow or be truncated meanwhile. It is read in blocks; two blocks are held at most. Of a line that contains the
-text, only a window around the first match is returned. A search ends after `MOST_BYTES` or `MOST_SECONDS` and says where
-to continue. The text is searched for literally: an expression could take forever.
+text, only a window around the first match is returned. A search ends after `MOST_BYTES`, `MOST_SECONDS` or with
+`MOST_FOUND_BYTES` of found lines, and says where to continue. The text is searched for literally: an expression could take forever.
 """
 
 import os
@@ -15,6 +15,8 @@ from pathlib import Path
 BLOCK_BYTES = 1 << 20
 MOST_BYTES = 1 << 30
 MOST_SECONDS = 2.0
+MOST_FOUND_BYTES = 2 << 20
+"""Found lines with their context, which travel in one message: the scheduler accepts messages of 4 MiB."""
 BEFORE_BYTES, LINE_BYTES = 200, 1000
 """How much of a line is shown before a match, and in total."""
 COUNTED_BYTES = 256 << 20
@@ -33,6 +35,11 @@ class Match:
     """The line, or the part of a long line around the match."""
     before: list[bytes] = field(default_factory=list)
     after: list[bytes] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of its lines."""
+        return len(self.text) + sum(map(len, self.before)) + sum(map(len, self.after))
 
 
 @dataclass(slots=True)
@@ -83,7 +90,7 @@ class _Search:
 
     def run(self, offset: int, limit: int) -> SearchResult:
         """Look through the file from an offset on."""
-        matches: list[Match] = []
+        matches, size = list[Match](), 0
         at, looked_at = self._data_from(offset), 0
         line = self._lines_before(at)
         counted_to = at
@@ -100,8 +107,9 @@ class _Search:
                     line += self._breaks(block, shift, counted_to, found_at)
                     counted_to = found_at
                 matches.append(self._match(found_at, None if line is None else line + 1))
+                size += matches[-1].size
                 end = looked.find(b"\n", place)
-                if len(matches) == limit:
+                if len(matches) == limit or size >= MOST_FOUND_BYTES:
                     after = self._line_end(found_at) if end < 0 else shift + end + 1
                     return SearchResult(matches, after)
                 if end < 0:  # the rest of the line is in the next blocks

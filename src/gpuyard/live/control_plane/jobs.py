@@ -1,6 +1,8 @@
 """Background jobs: work of users that takes seconds of a processor, such as plans and simulations.
 
-    submit ──► queue of 4 ──► one process at a time (limits: cli/service/background_job.py) ──► the last 20 results
+    submit ──► queue of 4 ──┐
+    submit ──► queue of 4 ──┼─ in turns ─► one process at a time (limits: cli/service/background_job.py)
+    a queue for each tenant ┘              ──► the last 20 results of each tenant
 
 The scheduler itself computes nothing of it. A job runs in a process of its own, with low priority and limits on time,
 memory and output; whatever happens there, the job ends with a result or with one sentence. The module of the process
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Literal
@@ -27,8 +30,10 @@ from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import TenantId
 from gpuyard.live.wire.job_answers import JobOrder, JobReport, JobStatus
 
-MOST_QUEUED = 4
-MOST_KEPT = 20
+MOST_QUEUED, MOST_QUEUED_IN_ALL = 4, 64
+MOST_KEPT, MOST_KEPT_IN_ALL = 20, 200
+"""Of one tenant, or of one user without a tenant, and of all."""
+MOST_TURNS = 1_000
 TIMEOUT_SECONDS = 120.0
 MOST_REPORT_BYTES = 16 << 20
 MODULE = "gpuyard.cli.service.background_job"
@@ -67,6 +72,11 @@ class BackgroundJob:
     """The compressed report of a job that is done."""
     process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
 
+    @property
+    def owner(self) -> tuple[TenantId | None, str]:
+        """Return whose queue and results it belongs to: its tenant, or its user if it has none."""
+        return (self.tenant, "") if self.tenant is not None else (None, self.username)
+
     def result(self) -> JobReport:
         """Return the report of a job that is done."""
         return msgspec.json.decode(zlib.decompress(self.report), type=JobReport)
@@ -87,20 +97,37 @@ class BackgroundJobs:
         self._clock = clock
         self._jobs: dict[str, BackgroundJob] = {}
         """By id, oldest first."""
+        self._turns: dict[tuple[TenantId | None, str], None] = {}
+        """Owners in the order of their last turns."""
         self._working: asyncio.Task[None] | None = None
 
     def submit(self, kind: JobKind, order: JobOrder, username: str, tenant: TenantId | None) -> BackgroundJob:
         """Queue a job."""
-        if sum(job.status == "queued" for job in self._jobs.values()) >= MOST_QUEUED:
-            raise TooManyJobs(f"{MOST_QUEUED} background jobs wait already; try again when one has ended.")
         job = BackgroundJob(f"{kind}-{secrets.token_hex(6)}", kind, username, tenant, self._clock(), order)
+        queued = [one.owner for one in self._jobs.values() if one.status == "queued"]
+        if queued.count(job.owner) >= MOST_QUEUED:
+            whose = f"of tenant {tenant}" if tenant is not None else f"of {username}"
+            raise TooManyJobs(f"{MOST_QUEUED} background jobs {whose} wait already; try again when one has ended.")
+        if len(queued) >= MOST_QUEUED_IN_ALL:
+            raise TooManyJobs(f"{MOST_QUEUED_IN_ALL} background jobs wait already; try again when one has ended.")
         self._jobs[job.id] = job
-        over = [one.id for one in self._jobs.values() if one.finished_at is not None]
-        for old in over[: max(0, len(self._jobs) - MOST_KEPT)]:
-            del self._jobs[old]
+        self._drop_old(job.owner)
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work())
         return job
+
+    def _drop_old(self, owner: tuple[TenantId | None, str]) -> None:
+        """Forget the oldest results of an owner; if there are too many in all, those of the owner with the most."""
+        mine = [one for one in self._jobs.values() if one.owner == owner]
+        over = [one.id for one in mine if one.finished_at is not None]
+        for old in over[: max(0, len(mine) - MOST_KEPT)]:
+            del self._jobs[old]
+        while len(self._jobs) > MOST_KEPT_IN_ALL:
+            ended = [one for one in self._jobs.values() if one.finished_at is not None]
+            if not ended:
+                return
+            ((most, _),) = Counter(one.owner for one in ended).most_common(1)
+            del self._jobs[next(one.id for one in ended if one.owner == most)]
 
     def all(self, kind: JobKind) -> list[BackgroundJob]:
         """Return the jobs of a kind, newest first."""
@@ -129,14 +156,31 @@ class BackgroundJobs:
             await asyncio.wait((self._working,))
 
     async def _work(self) -> None:
-        """Run the queued jobs one after the other."""
-        while (job := next((job for job in self._jobs.values() if job.status == "queued"), None)) is not None:
+        """Run the queued jobs one after the other, those of different owners in turns."""
+        while (job := self._next()) is not None:
             job.status, job.started_at = "running", self._clock()
             try:
                 await self._run(job)
             except Exception as error:  # the other jobs go on
                 log.exception("background_job_failed", job=job.id)
                 self._end(job, "failed", f"The job could not be run: {error}")
+
+    def _next(self) -> BackgroundJob | None:
+        """Return the oldest queued job of the owner whose last turn was the longest ago."""
+        first: dict[tuple[TenantId | None, str], BackgroundJob] = {}
+        for job in self._jobs.values():
+            if job.status == "queued":
+                first.setdefault(job.owner, job)
+        if not first:
+            return None
+        owner = next((one for one in first if one not in self._turns), None)
+        if owner is None:
+            owner = next(one for one in self._turns if one in first)
+        self._turns.pop(owner, None)
+        self._turns[owner] = None
+        if len(self._turns) > MOST_TURNS:
+            del self._turns[next(iter(self._turns))]
+        return first[owner]
 
     async def _run(self, job: BackgroundJob) -> None:
         # Files instead of pipes: a process that writes without end fills its limit and not the scheduler's memory.

@@ -21,6 +21,7 @@ from msgspec import UNSET, UnsetType
 from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.records import Record
 from gpuyard.live.control_plane.readings import BUSY, EXTERNAL, IDLE, OFFLINE, UNKNOWN_BYTE, Readings, states_of
+from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import NodeView, Views
 from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.live_answers import AlertCounts, GpuCounts, LiveCard, LiveMessage, NodeCounts, TaskCounts
@@ -79,7 +80,7 @@ class _Cards:
 class _Now:
     """What all sights of one instant have in common."""
 
-    def __init__(self, readings: Readings) -> None:
+    def __init__(self, readings: Readings, views: Views) -> None:
         self.nodes = readings.refresh()
         self.generation = readings.generation
         packed = [readings.packed(node) for node in self.nodes]
@@ -97,18 +98,22 @@ class _Now:
         self.samples = b2a_base64(sample, newline=False).decode("ascii")
         self.gpus = gpu_counts(states)
         self.node_counts = node_counts(self.nodes)
+        self._cards = len(states)
+        self._held: dict[Sight, dict[int, TaskId]] = {None: {}}
+        """The first task on each card that has one, by sight."""
+        for card, held in enumerate(held for node in self.nodes for held in node.on_gpu):
+            for task in held:
+                self._held[None].setdefault(card, task)
+                tenant = _tenant(views, task)
+                if tenant is not None:
+                    self._held.setdefault(tenant, {}).setdefault(card, task)
 
-    def holders(self, views: Views, sight: Sight) -> list[str | None]:
+    def holders(self, sight: Sight) -> list[str | None]:
         """Return the task on each card that a sight shows; of several, the first."""
-        if sight is None:
-            found = (next(iter(held), None) for node in self.nodes for held in node.on_gpu)
-        else:
-            found = (
-                next((task for task in held if _tenant(views, task) == sight), None)
-                for node in self.nodes
-                for held in node.on_gpu
-            )
-        return [None if task is None else format_task_id(task) for task in found]
+        found: list[str | None] = [None] * self._cards
+        for card, task in self._held.get(sight, {}).items():
+            found[card] = format_task_id(task)
+        return found
 
 
 def _tenant(views: Views, task: TaskId) -> TenantId | None:
@@ -175,7 +180,7 @@ class LiveFeed:
     """Makes frames while someone watches."""
 
     def __init__(
-        self, views: Views, readings: Readings, now: Callable[[], float], alerts: Callable[[], AlertCounts]
+        self, views: Views, readings: Readings, now: Callable[[], float], alerts: Callable[[Sight], AlertCounts]
     ) -> None:
         self._views = views
         self._readings = readings
@@ -191,8 +196,8 @@ class LiveFeed:
         self._number = 0
         self._cards = (0, _Cards(readings))
         """The cards with their generation."""
-        self._ticked = asyncio.Event()
-        """Set at the next tick, and then replaced."""
+        self._ticked: dict[Sight, asyncio.Event] = {}
+        """Set when the next frame of a sight is made, and then removed."""
         self._ticking: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -214,7 +219,8 @@ class LiveFeed:
     def close(self) -> None:
         """End all streams: the scheduler stops."""
         self._closed = True
-        self._ticked.set()
+        for sight in list(self._ticked):
+            self._wake(sight)
 
     def hear(self, records: Sequence[Record]) -> None:
         """Note the tasks of committed events that the views have applied."""
@@ -239,11 +245,11 @@ class LiveFeed:
             if self._ticking is None:
                 self._ticking = asyncio.create_task(self._keep_ticking())
             if sight not in self._frames:
-                self._frames[sight] = self._frame(sight, _Now(self._readings))
+                self._frames[sight] = self._frame(sight, _Now(self._readings, self._views))
             while not self._closed:
-                ticked, frame = self._ticked, self._frames[sight]
+                frame = self._frames[sight]
                 if frame is seen:
-                    await ticked.wait()
+                    await self._ticked.setdefault(sight, asyncio.Event()).wait()
                     continue
                 if seen is None or seen.generation != frame.generation:
                     message = frame.snapshot
@@ -259,6 +265,7 @@ class LiveFeed:
         if not self._viewers[sight]:
             del self._viewers[sight]
             self._frames.pop(sight, None)
+            self._ticked.pop(sight, None)
             self._changed.pop(sight, None)
         if not self._viewers and self._ticking is not None:
             self._ticking.cancel()
@@ -272,17 +279,25 @@ class LiveFeed:
             due = max(due + TICK_SECONDS, clock())  # after a stall, ticks are left out
             await asyncio.sleep(due - clock())
             try:
-                self.tick()
+                await self.tick()
             except Exception:  # viewers wait for the next tick
                 log.exception("live_sample_failed")
 
-    def tick(self) -> None:
-        """Make a frame of every sight that has viewers, and wake the viewers."""
-        now = _Now(self._readings)
+    async def tick(self) -> None:
+        """Make a frame of every sight that has viewers, and wake its viewers; with many sights, in slices."""
+        now, turns = _Now(self._readings, self._views), TimeSlicer()
         self._number += 1
-        self._frames = {sight: self._frame(sight, now) for sight in self._viewers}
-        ticked, self._ticked = self._ticked, asyncio.Event()
-        ticked.set()
+        for sight in list(self._viewers):
+            if sight in self._viewers:  # its viewers may have left meanwhile
+                self._frames[sight] = self._frame(sight, now)
+                self._wake(sight)
+            if turns.due():
+                await turns.give()
+
+    def _wake(self, sight: Sight) -> None:
+        ticked = self._ticked.pop(sight, None)
+        if ticked is not None:
+            ticked.set()
 
     def _frame(self, sight: Sight, now: _Now) -> Frame:
         if self._cards[0] != now.generation:
@@ -293,7 +308,7 @@ class LiveFeed:
             gpus=now.gpus,
             tasks=task_counts(self._views, sight),
             nodes=now.node_counts,
-            alerts=self._alerts(),
+            alerts=self._alerts(sight),
             generation=now.generation,
             samples=now.samples,
         )
@@ -301,7 +316,7 @@ class LiveFeed:
             self._number,
             shown,
             self._cards[1],
-            now.holders(self._views, sight),
+            now.holders(sight),
             self._frames.get(sight),
             self._changed.pop(sight, {}),
         )

@@ -4,11 +4,11 @@ Open tasks are answered from the views, ended tasks from the archive, reasons fr
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -17,20 +17,14 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.engine import Engine
-from gpuyard.core.engine.explain import Explanation, Revise, explain, why_all_wait, why_waits
+from gpuyard.core.engine.explain import Explanation, Revise, explain, middle_of_queue, why_all_wait, why_waits
 from gpuyard.core.engine.preview import Preview, preview
 from gpuyard.core.engine.state import State
 from gpuyard.live.control_plane.loop import HEAVY, EngineLoop
 from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
-from gpuyard.live.control_plane.stores.archive import (
-    NEWEST_FIRST,
-    Archive,
-    Filters,
-    Order,
-    SortKey,
-    searched_text,
-)
+from gpuyard.live.control_plane.stores.archive import NEWEST_FIRST, Archive, Filters, Order
 from gpuyard.live.control_plane.stores.archiver import encoded_story
+from gpuyard.live.control_plane.task_places import OpenTasks, Places, find_places
 from gpuyard.live.control_plane.views import LOOKED_AT_ONCE, TaskView, Views
 from gpuyard.live.control_plane.worker_threads import WorkerPools
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
@@ -107,6 +101,15 @@ class TaskQueries:
         weight = HEAVY  # takes tenths of a second behind 200 tasks with estimates: run it in a thread
         return await self.look(lambda state, now: explain(state, task, now, self._revise(now)), weight)
 
+    async def explain_middle(self, tasks: Sequence[TaskId]) -> Explanation | None:
+        """Explain the task in the middle of the queue among these; None: none of them is in it."""
+
+        def ask(state: State, now: float) -> Explanation | None:
+            middle = middle_of_queue(state, tasks, now)
+            return None if middle is None else explain(state, middle, now, self._revise(now))
+
+        return await self.look(ask, HEAVY)
+
     async def preview(self, spec: TaskSpec) -> Preview | Refusal:
         """Return what would happen to a task that is submitted now; nothing is changed or recorded."""
         return await self.look(lambda state, now: preview(state, spec, now, self._revise(now)), HEAVY)
@@ -141,7 +144,7 @@ class TaskQueries:
         searches = filters.text is not None and before is None  # looks at every task: not in the event loop
         if offset or order != NEWEST_FIRST or searches:
             return await self._place(filters, order, offset, limit)
-        wanted = _wanted(filters)
+        wanted = _wanted(filters, self._views.texts)
         here = await self._views.newest(wanted, before, limit + 1)
         reasons = await self._reasons(here)
         ended = not filters.statuses or any(status in ENDED for status in filters.statuses)
@@ -160,24 +163,16 @@ class TaskQueries:
         return TaskPage([msgspec.Raw(answer) for _, answer in both[:limit]], total, cursor)
 
     async def _place(self, filters: Filters, order: Order, offset: int, limit: int) -> TaskPage:
-        """Return the tasks from a place in an ordered list on.
+        """Return the tasks from a place in an ordered list on, open and ended."""
+        views = self._views
+        here = OpenTasks(views.tasks.copy(), views.texts.copy() if filters.text is not None else {}, set(views.over))
 
-        The open tasks are sorted here, the archive sorts its own. An ended task is at most as many places further in
-        the whole list as there are matching tasks in memory, so the archive is asked for that many places before.
-        """
-        wanted, key = _wanted(filters), _KEYS[order.by]
-        views, over = list(self._views.tasks.values()), set(self._views.over)
+        def look() -> Places:
+            with self._archive.listed(filters, order) as ended:
+                return find_places(here, ended, filters, order, offset, limit)
 
-        def look() -> tuple[list[TaskId], int]:
-            """Run in a thread: views may change meanwhile, but each is read once."""
-            here = [(key(view), view.id) for view in views if wanted(view)]
-            before = max(0, offset - len(here))  # places of the archive that are certainly before the page
-            known = [task for _, task in here if task in over]
-            kept, in_archive = self._archive.ordered(filters, order, before, offset + limit - before, known)
-            both = sorted([*here, *kept], key=_comparable, reverse=order.descending)
-            return [task for _, task in both[offset - before : offset - before + limit]], len(here) + in_archive
-
-        chosen, total = await self._worker_pools.archive.run(look)
+        found = await self._worker_pools.archive.run(look)
+        chosen, total = list(dict.fromkeys(found.tasks)), found.total  # one that was archived meanwhile is there twice
         answers = await self._answers(chosen)
         cursor = chosen[-1] if order == NEWEST_FIRST and chosen and offset + len(chosen) < total else None
         return TaskPage([msgspec.Raw(answers[task]) for task in chosen if task in answers], total, cursor)
@@ -257,7 +252,7 @@ class _Tenant(msgspec.Struct):
     tenant_id: str
 
 
-def _wanted(filters: Filters) -> Callable[[TaskView], bool]:
+def _wanted(filters: Filters, texts: Mapping[TaskId, str]) -> Callable[[TaskView], bool]:
     def wanted(view: TaskView) -> bool:
         spec = view.spec
         return (
@@ -268,23 +263,7 @@ def _wanted(filters: Filters) -> Callable[[TaskView], bool]:
             and (filters.project is None or spec.project == filters.project)
             and (filters.name is None or spec.name == filters.name)
             and (filters.since is None or view.submitted_at >= filters.since)
-            and (filters.text is None or filters.text in searched_text(view.id, spec.name, spec.user, spec.command))
+            and (filters.text is None or filters.text in texts.get(view.id, ""))
         )
 
     return wanted
-
-
-_KEYS: dict[SortKey, Callable[[TaskView], Any]] = {
-    "created_at": lambda view: view.id,
-    "priority": lambda view: view.priority,
-    "started_at": lambda view: view.started_at,
-    "finished_at": lambda view: view.finished_at,
-    "name": lambda view: view.spec.name,
-    "status": lambda view: view.status.value,
-}
-"""The same values as in the columns by which the archive sorts."""
-
-
-def _comparable(pair: tuple[Any, TaskId]) -> tuple[bool, Any, TaskId]:
-    """Return a key that orders like SQLite: a missing value comes before every other one."""
-    return (pair[0] is not None, pair[0] if pair[0] is not None else 0, pair[1])

@@ -105,7 +105,7 @@ class Readings:
     def packed(self, node: NodeView) -> _Packed:
         """Return the packed readings of a node; those of an empty heartbeat while it is lost or away."""
         name, spec = node.spec.id, node.spec
-        beat = _NOTHING if node.lost or node.away else self._telemetry.get(name, _NOTHING)
+        beat = _NOTHING if node.is_silent else self._telemetry.get(name, _NOTHING)
         kept = self._packed.get(name)
         if kept is None or kept.beat is not beat or kept.spec is not spec:
             kept = self._packed[name] = _Packed(beat, spec)
@@ -113,7 +113,7 @@ class Readings:
 
     def latency_seconds(self, node: NodeView) -> float | None:
         """Return the round trip of a heartbeat of a node; None: unknown."""
-        return None if node.lost or node.away else self._latencies.get(node.spec.id)
+        return None if node.is_silent else self._latencies.get(node.spec.id)
 
 
 _NOTHING = pb.Heartbeat()

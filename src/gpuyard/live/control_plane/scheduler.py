@@ -35,7 +35,7 @@ from gpuyard.live.control_plane.history.recorder import HistoryRecorder
 from gpuyard.live.control_plane.history.store import HistoryStore
 from gpuyard.live.control_plane.jobs import BackgroundJobs
 from gpuyard.live.control_plane.lifecycle_log import LifecycleLog
-from gpuyard.live.control_plane.live_feed import LiveFeed
+from gpuyard.live.control_plane.live_feed import LiveFeed, Sight
 from gpuyard.live.control_plane.loop import EngineLoop
 from gpuyard.live.control_plane.metrics import SchedulerMetrics
 from gpuyard.live.control_plane.nodes.agents import AgentConnections
@@ -238,9 +238,9 @@ class Scheduler:
             if self.tracer is not None:
                 await asyncio.to_thread(self.tracer.close)
 
-    def alert_counts(self) -> AlertCounts:
-        """Return how many alerts fire and how many are pending."""
-        return AlertCounts(*self.alerts.counts())
+    def alert_counts(self, sight: Sight) -> AlertCounts:
+        """Return how many alerts fire and how many are pending, of those that a sight shows."""
+        return AlertCounts(*self.alerts.counts(sight))
 
     async def _record_history(self) -> None:
         if self.stores.history is not None:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 
-from gpuyard.core.domain.values import NodeId, TaskStatus, TenantId
+from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus, TenantId
 from gpuyard.live.control_plane.stores.archive import Archive, RunFilter
 from gpuyard.live.control_plane.stories import HeldSpan
+from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import Views
 from gpuyard.live.control_plane.worker_threads import WorkerPools
 from gpuyard.live.wire.tasks import format_task_id
@@ -24,7 +25,7 @@ class _OpenRun:
     """A run of a task that is not archived, and what its bar says."""
 
     run: HeldSpan
-    task_id: str
+    task: TaskId
     name: str
     tenant: TenantId
     status: TaskStatus
@@ -49,16 +50,21 @@ class Timelines:
             if node is None or name == node
             for gpu in range(len(view.spec.gpus))
         }
-        mine = [
-            _OpenRun(HeldSpan(*_fields(run)), format_task_id(view.id), view.spec.name, view.spec.tenant, view.status)
-            for view in list(views.tasks.values())
-            if tenant is None or view.spec.tenant == tenant
-            for run in views.stories.runs_of(view.id)
-            if run.started_at < end and (run.ended_at is None or run.ended_at > start)
-        ]
-        over = list(views.over)
+        mine, turns = list[_OpenRun](), TimeSlicer()
+        for task in list(views.tasks):
+            view = views.tasks.get(task)  # None: it was archived since, and the archive has its runs
+            if view is not None and (tenant is None or view.spec.tenant == tenant):
+                mine += [
+                    _OpenRun(HeldSpan(*_fields(run)), task, view.spec.name, view.spec.tenant, view.status)
+                    for run in views.stories.runs_of(task)
+                    if run.started_at < end and (run.ended_at is None or run.ended_at > start)
+                ]
+            if turns.due():
+                await turns.give()
+        # Each of these tasks may be archived before the archive is asked.
+        known = tuple({one.task for one in mine})
         return await self._worker_pools.archive.run(
-            self._drawn, lanes, mine, RunFilter(start, end, (end - start) / width, tenant, node, tuple(over))
+            self._drawn, lanes, mine, RunFilter(start, end, (end - start) / width, tenant, node, known)
         )
 
     def _drawn(self, lanes: dict[str, list[TimelineBar]], mine: list[_OpenRun], wanted: RunFilter) -> TimelineAnswer:
@@ -93,7 +99,13 @@ def _add_open(lanes: dict[str, list[TimelineBar]], mine: Iterable[_OpenRun], wan
                 continue
             if run.ended_at is None or run.ended_at - run.started_at >= pixel:
                 bar = TimelineBar(
-                    run.started_at, run.ended_at, one.task_id, one.name, one.tenant, one.status, run.share
+                    run.started_at,
+                    run.ended_at,
+                    format_task_id(one.task),
+                    one.name,
+                    one.tenant,
+                    one.status,
+                    run.share,
                 )
                 lanes.setdefault(gpu, []).append(bar)
                 continue

@@ -28,6 +28,8 @@ from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
 
 LOOKED_AT_ONCE = 2_000
 """Number of tasks that a search examines before it yields to other work."""
+LONGEST_TEXT = 2000
+"""Number of characters of a command that a search looks at."""
 _OF_LEASES = {CauseKind.CANCELLED: "The lease was released.", CauseKind.TIMEOUT: "The lease reached its timeout."}
 """Texts for the end of a lease."""
 BY_ITSELF = (
@@ -43,6 +45,12 @@ BY_ITSELF = (
 
 STARTING = "Starting"
 """The reason code of a pending task that already has its GPUs."""
+
+
+def searched_text(task: TaskId, name: str, user: str, command: str | tuple[str, ...] | None) -> str:
+    """Return the text of a task in which a search looks, without the difference of upper and lower case."""
+    words = command if isinstance(command, str) else " ".join(command or ())
+    return f"{name}\ntask-{task}\n{user}\n{words[:LONGEST_TEXT]}".casefold()
 
 
 class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
@@ -222,6 +230,11 @@ class NodeView:
         self.changed_at = at
 
     @property
+    def is_silent(self) -> bool:
+        """Whether nothing is known about its GPUs now: it is lost or away."""
+        return self.lost or self.away
+
+    @property
     def status(self) -> str:
         """Return the status of the node as one word."""
         if self.lost:
@@ -250,6 +263,8 @@ class Views:
         """Ended tasks to write to the archive next."""
         self.over: dict[TaskId, TaskView] = {}
         """Ended tasks that the archive does not hold yet."""
+        self.texts: dict[TaskId, str] = {}
+        """What a search looks at, for each of the tasks: made once, because a search looks at all of them."""
         self.encoded: dict[TaskId, tuple[str | None, bytes]] = {}
         """Encoded answers for lists with the reason they were made with; dropped when an event changes the task."""
         self.stories = Stories()
@@ -311,6 +326,7 @@ class Views:
         """Forget tasks that the archive now holds."""
         for task in tasks:
             self.tasks.pop(task, None)
+            self.texts.pop(task, None)
             self.over.pop(task, None)
             self.encoded.pop(task, None)
         self.stories.forget(tasks)
@@ -331,7 +347,7 @@ class Views:
             node.draining, node.health = host.draining, dict(host.health)
         for row in rows:
             view = msgspec.convert(row, TaskView)
-            self.tasks[view.id] = view
+            self._add(view)
             self.stories.load(view.id, row)
             if view.status in ENDED:
                 self.just_ended.append(view)
@@ -354,6 +370,11 @@ class Views:
             self._vacate(view, leave=False)
 
     # --- applying ----------------------------------------------------------------------------------------------------
+
+    def _add(self, view: TaskView) -> None:
+        spec = view.spec
+        self.tasks[view.id] = view
+        self.texts[view.id] = searched_text(view.id, spec.name, spec.user, spec.command)
 
     def _count(self, view: TaskView, by: int) -> None:
         counts = self.counts.setdefault(view.spec.tenant, {})
@@ -404,7 +425,7 @@ class Views:
             digest=event.digest,
             request_id=record.request_id,
         )
-        self.tasks[event.task] = view
+        self._add(view)
         self._count(view, 1)
 
     def _held(self, event: events.TaskHeld | events.TaskReleased, record: Record) -> None:

@@ -14,7 +14,7 @@ from gpuyard.core.domain.values import NodeId, Preemption, TaskClass, TaskId, Te
 from gpuyard.core.engine.phases import Running, Suspended, Waiting
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.quota import TenantUsage
-from gpuyard.core.engine.task import UNKNOWN, Task
+from gpuyard.core.engine.task import UNKNOWN, OpenTask
 from gpuyard.testing import ClusterStory, share, task
 
 SETTINGS = Settings()
@@ -38,7 +38,7 @@ def waiting(
     run_level: int | None = None,
     preemption: Preemption = Preemption.CHECKPOINT,
     unpredictable: bool = False,
-) -> Task:
+) -> OpenTask:
     spec = TaskSpec(
         TEAM,
         Resources(gpus=2),
@@ -51,12 +51,12 @@ def waiting(
         preemption=preemption,
         unpredictable=unpredictable,
     )
-    made = Task(TaskId(1), spec, TenantUsage(Tenant(TEAM), 0.0), since)
+    made = OpenTask(TaskId(1), spec, TenantUsage(Tenant(TEAM), 0.0), since)
     made.served_seconds, made.gpu_seconds = served_seconds, gpu_seconds
     return made
 
 
-def running(since: float, **more: object) -> Task:
+def running(since: float, **more: object) -> OpenTask:
     made = waiting(since, **more)  # type: ignore[arg-type]
     made.phase = Running(1, Placement((Slice(NodeId("n"), (0, 1)),)), since)
     return made
@@ -76,11 +76,11 @@ tasks = st.builds(
 )
 
 
-def key(policy: str, one: Task, now: float = 0.0) -> float:
+def key(policy: str, one: OpenTask, now: float = 0.0) -> float:
     return POLICIES[policy].key(one, now, SETTINGS)
 
 
-def outranks(policy: str, one: Task, other: Task, now: float) -> bool:
+def outranks(policy: str, one: OpenTask, other: OpenTask, now: float) -> bool:
     rank, margin = POLICIES[policy].rank, POLICIES[policy].margin
     assert rank is not None
     return rank(other, now, SETTINGS) > rank(one, now, SETTINGS) + margin
@@ -98,7 +98,7 @@ def tenant_key(book: TenantUsage, now: float) -> float:
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @given(one=tasks, suspended=st.booleans(), times=st.tuples(st.floats(0, 1e7), st.floats(0, 1e7)))
 def test_a_sort_key_does_not_depend_on_the_current_time_while_the_task_waits(
-    policy: str, one: Task, suspended: bool, times: tuple[float, float]
+    policy: str, one: OpenTask, suspended: bool, times: tuple[float, float]
 ) -> None:
     if suspended:
         one.phase = Suspended(1, Placement((Slice(NodeId("n"), (0, 1)),)), 5.0, by_user=False)
@@ -107,14 +107,14 @@ def test_a_sort_key_does_not_depend_on_the_current_time_while_the_task_waits(
 
 @pytest.mark.parametrize("policy", sorted(name for name, policy in POLICIES.items() if policy.rank))
 @given(one=tasks, other=tasks, now=st.floats(0, 1e7))
-def test_no_two_tasks_may_preempt_each_other(policy: str, one: Task, other: Task, now: float) -> None:
+def test_no_two_tasks_may_preempt_each_other(policy: str, one: OpenTask, other: OpenTask, now: float) -> None:
     assert not (outranks(policy, one, other, now) and outranks(policy, other, one, now))
 
 
 @pytest.mark.parametrize("policy", sorted(name for name, policy in POLICIES.items() if policy.rank))
 @given(one=tasks, other=tasks, now=st.floats(0, 1e7))
 def test_a_victim_may_not_stop_the_task_that_it_was_stopped_for(
-    policy: str, one: Task, other: Task, now: float
+    policy: str, one: OpenTask, other: OpenTask, now: float
 ) -> None:
     place, asked = Running(1, Placement((Slice(NodeId("n"), (0, 1)),)), now), one.phase
     other.phase = place

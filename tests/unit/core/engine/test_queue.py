@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuyard.core.domain.commands import CancelTask, CordonNode
+from gpuyard.core.domain.commands import CancelTask, ChangePriority, CordonNode
 from gpuyard.core.domain.refusals import NoRoom, TenantModelQuotaFull, TenantQuotaFull
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.testing import ClusterStory, gang, node, task
@@ -65,6 +65,15 @@ def test_a_task_first_at_its_class_and_above_its_tenants_limit_blocks_no_other(
     cluster.has_tenant("lab", max_gpus=2)
     cluster.submits(task("small", tenant="other", priority=0))
     assert cluster.running() == ["busy", "small"]
+
+
+def test_a_task_whose_priority_falls_goes_behind_the_others_of_its_group(cluster: ClusterStory) -> None:
+    cluster.submits(task("busy", gpus=4))
+    cluster.submits(task("first", gpus=4, priority=90))
+    cluster.submits(task("second", gpus=4, priority=50))
+    cluster.tells(ChangePriority(cluster.numbers["first"], 10))
+    cluster.finishes("busy")
+    assert cluster.running() == ["second"]
 
 
 def entries(cluster: ClusterStory) -> int:

@@ -89,6 +89,14 @@ def test_if_most_tasks_are_of_one_kind_nothing_is_predicted_for_it() -> None:
     assert model.predict(BOB) != ()
 
 
+def test_equal_tasks_are_predicted_also_if_most_tasks_are_of_their_kind() -> None:
+    """The one that has run longest ends first; the time it has run alone would put it last."""
+    model = RemainingTimeModel()
+    for _ in range(200):
+        model.observe(ANN, 3_600.0)
+    assert level(model, ANN, 3_000.0) < level(model, ANN, 0.0)
+
+
 def test_nothing_is_predicted_for_a_task_without_a_user() -> None:
     model = RemainingTimeModel()
     for _ in range(10):

@@ -35,6 +35,22 @@ def plain(content: bytes, text: bytes, *, match_case: bool) -> list[tuple[int, i
     return hits
 
 
+def test_found_lines_are_bounded_in_bytes_and_the_search_continues(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_search, "MOST_FOUND_BYTES", 1000)
+    output.write_bytes(b"".join(b"Error %03d %s\n" % (number, b"x" * 90) for number in range(100)))
+    numbers = list[int]()
+    offset: int | None = 0
+    while offset is not None:
+        result = found(output, b"Error", offset=offset, limit=1000, context=2)
+        assert sum(match.size for match in result.matches) < 1000 + 5 * LINE_BYTES
+        assert len(result.matches) < 10
+        numbers += [int(match.text[6:9]) for match in result.matches]
+        offset = result.next_offset
+    assert numbers == list(range(100))
+
+
 PIECES = st.lists(
     st.sampled_from([b"a", b"A", b"ab", b"\n", b"\n\n", b"\0", b"\xff\xfe", b"x" * 9, b"aab"]), max_size=60
 )

@@ -6,9 +6,12 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import takewhile
 from typing import Any
+
+from tests.ports import free_port
 
 
 class WebhookServer:
@@ -113,7 +116,7 @@ class SmtpServer:
             if certificate
             else {}
         )
-        self._controller = Controller(handler, hostname="127.0.0.1", port=_free_port(), **more)
+        self._controller = Controller(handler, hostname="127.0.0.1", port=free_port(), **more)
         self._controller.start()
         self.port: int = self._controller.port
 
@@ -121,10 +124,80 @@ class SmtpServer:
         self._controller.stop()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
+class CurtSmtpServer:
+    """Speaks just enough SMTP to fail in chosen ways, with TLS from the first byte or STARTTLS if it has a certificate."""
+
+    def __init__(
+        self,
+        certificate: ssl.SSLContext | None = None,
+        *,
+        starttls: bool = False,
+        refuses: str = "",
+        ends_after_message: bool = False,
+        goes_on: threading.Event | None = None,
+    ) -> None:
+        self.messages: list[bytes] = []
+        self.shakes_hands = threading.Event()
+        """It is the server's turn in the handshake; it waits for `goes_on`."""
+        self._certificate = certificate
+        self._starttls = starttls
+        self._refuses = refuses
+        self._ends = ends_after_message
+        self._goes_on = goes_on
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def served(self) -> None:
+        """Wait until the connection has ended."""
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self.served()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            connection = self._listening.accept()[0]
+            with connection:
+                connection.settimeout(20)
+                if self._certificate is not None and not self._starttls:
+                    connection = self._encrypted(connection)
+                with connection:
+                    connection.sendall(b"220 here\r\n")
+                    self._talk(connection)
+
+    def _encrypted(self, connection: socket.socket) -> socket.socket:
+        assert self._certificate is not None
+        connection.recv(1, socket.MSG_PEEK)
+        self.shakes_hands.set()
+        assert self._goes_on is None or self._goes_on.wait(20)
+        return self._certificate.wrap_socket(connection, server_side=True)
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection.makefile("rb") as lines:
+            for line in lines:
+                answer = b"250 fine\r\n"
+                if line.lower().startswith(b"rcpt") and self._refuses and self._refuses.encode() in line:
+                    answer = b"550 no such user\r\n"
+                elif line.lower().startswith(b"ehlo") and self._starttls:
+                    answer = b"250-here\r\n250 STARTTLS\r\n"
+                elif line.startswith(b"STARTTLS"):
+                    connection.sendall(b"220 go on\r\n")
+                    with self._encrypted(connection) as encrypted:
+                        self._talk(encrypted)
+                    return
+                elif line.lower().startswith(b"data"):
+                    connection.sendall(b"354 go on\r\n")
+                    text = list(takewhile(lambda each: each != b".\r\n", lines))
+                    self.messages.append(b"".join(text))
+                connection.sendall(answer)
+                if line.lower().startswith(b"quit") or (self._ends and line.lower().startswith(b"data")):
+                    return
 
 
 async def until(happens: Callable[[], bool], what: str, seconds: float = 20.0) -> None:

@@ -1,6 +1,7 @@
 """The notifier: who is told what, and when. Time passes by calls; receivers are real servers or objects that fail."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,10 +10,11 @@ from prometheus_client import CollectorRegistry
 
 from gpuyard.live.control_plane.alerts import notifier as notifier_module
 from gpuyard.live.control_plane.alerts.notifier import Notifier, Situation
-from gpuyard.live.control_plane.alerts.receivers.notification import NotDelivered, Notification
+from gpuyard.live.control_plane.alerts.receivers.notification import SEND_SECONDS, NotDelivered, Notification
 from gpuyard.live.control_plane.alerts.receivers.webhook import Webhook
 from gpuyard.live.control_plane.alerts.rules.rule import Alert, AlertStatus, Severity
 from gpuyard.live.control_plane.alerts.store import AlertStore
+from gpuyard.live.control_plane.stores.database import StoreFull
 from gpuyard.live.control_plane.worker_threads import WorkerPool
 from tests.unit.live.control_plane.receiving import until, webhook_server
 
@@ -26,7 +28,10 @@ def alert(gpu: int, node: str = "n1", *, fired_at: float = 10.0, resolved_at: fl
 
 
 def situation(*alerts: Alert, muted: tuple[Alert, ...] = ()) -> Situation:
-    return Situation({each.id: each for each in alerts}, {each.id for each in muted})
+    made = Situation({each.id for each in muted})
+    for each in alerts:
+        made.add(each.id, each)
+    return made
 
 
 class Recorder:
@@ -37,6 +42,8 @@ class Recorder:
         self.send_resolved = send_resolved
         self.told: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
         self.failing = False
+        self.refuses = ""
+        """A node whose notifications it refuses."""
         self.hangs = False
         self.tries = 0
 
@@ -44,7 +51,7 @@ class Recorder:
         self.tries += 1
         if self.hangs:
             await asyncio.Event().wait()
-        if self.failing:
+        if self.failing or dict(notification.group).get("node") == self.refuses:
             raise NotDelivered("It is away.")
         gpus = [
             tuple(dict(each.labels)["gpu"] for each in side) for side in (notification.firing, notification.resolved)
@@ -55,14 +62,16 @@ class Recorder:
 class Yard:
     """A notifier under a clock that the test moves."""
 
-    def __init__(self, *receivers: Recorder | Webhook, file: Path | None = None) -> None:
+    def __init__(
+        self, *receivers: Recorder | Webhook, file: Path | None = None, clock: Callable[[], float] | None = None
+    ) -> None:
         self.now = 1_000.0
         self.store = AlertStore.open(file)
         self.notifier = Notifier(
             receivers,
             self.store,
             WorkerPool("alerts", 1),
-            clock=lambda: self.now,
+            clock=clock or (lambda: self.now),
             group_seconds=60.0,
             repeat_seconds=3600.0,
             registry=CollectorRegistry(),
@@ -142,8 +151,25 @@ def test_resolved_alerts_are_told_once_also_when_they_are_no_longer_listed() -> 
         await yard.after(60, situation())
         await yard.after(4000, situation())
         assert ops.told[1:] == [("firing", ("n1/1",), ("n1/0",)), ("resolved", (), ("n1/1",))]
-        assert [status for status, _, _ in quiet.told] == ["firing", "firing"]
+        assert quiet.told == [("firing", ("n1/0", "n1/1"), ())]
         assert yard.store.sent() == {}, "nothing is kept for ever"
+
+    play(story)
+
+
+def test_a_receiver_that_does_not_want_resolved_alerts_is_told_only_what_fires() -> None:
+    async def story() -> None:
+        quiet = Recorder("quiet", send_resolved=False)
+        yard = Yard(quiet)
+        await yard.after(0, situation(alert(0), alert(1)))
+        await yard.after(1800, situation(alert(0, resolved_at=1_050.0), alert(1)))
+        assert len(quiet.told) == 1, "an end is no news for it"
+        await yard.after(1800, situation(alert(1)))
+        assert quiet.told[1:] == [("firing", ("n1/1",), ())], "the end did not delay the repetition"
+        await yard.after(60, situation(alert(0, fired_at=4_700.0), alert(1)))
+        assert quiet.told[2:] == [("firing", ("n1/0", "n1/1"), ())], "it fires again"
+        await yard.after(60, situation(alert(0, resolved_at=4_750.0), alert(1), alert(2)))
+        assert quiet.told[3:] == [("firing", ("n1/1", "n1/2"), ())]
 
     play(story)
 
@@ -198,11 +224,73 @@ def test_a_receiver_that_was_away_is_told_the_newest_only() -> None:
         yard = Yard(ops)
         ops.failing = True
         for count in range(1, 6):
-            with pytest.raises(NotDelivered):
-                await yard.after(100, situation(*(alert(gpu) for gpu in range(count))))
+            await yard.after(100, situation(*(alert(gpu) for gpu in range(count))))
+        assert ops.tries == 5
         ops.failing = False
         await yard.after(100, situation(alert(7)))
         assert ops.told == [("firing", ("n1/7",), ())]
+
+    play(story)
+
+
+def test_a_message_that_is_refused_does_not_hold_up_the_other_groups_of_its_receiver() -> None:
+    async def story() -> None:
+        ops = Recorder()
+        ops.refuses = "n1"
+        yard = Yard(ops)
+        for _ in range(12):
+            await yard.after(300, situation(alert(0)))
+        await yard.after(1, situation(alert(0), alert(0, "n2"), alert(0, "n3")))
+        assert ops.told == [("firing", ("n2/0",), ()), ("firing", ("n3/0",), ())], "at once, although n1 is refused"
+        ops.refuses = ""
+        await yard.after(298, situation(alert(0), alert(0, "n2"), alert(0, "n3")))
+        assert len(ops.told) == 2, "n1 waits for its own time"
+        await yard.after(1, situation(alert(0), alert(0, "n2"), alert(0, "n3")))
+        assert ops.told[2:] == [("firing", ("n1/0",), ())]
+
+    play(story)
+
+
+def test_a_receiver_that_hangs_is_told_new_alerts_before_those_that_failed() -> None:
+    class Slow(Recorder):
+        async def send(self, notification: Notification) -> None:
+            self.told.append((dict(notification.group)["node"], (), ()))
+            yard.now += SEND_SECONDS
+            yard.notifier.update(situation(*(alert(0, f"n{node}") for node in range(5)), alert(0, "new")))
+            raise NotDelivered("It did not answer.")
+
+    slow = Slow()
+    yard = Yard(slow)
+
+    async def story() -> None:
+        await yard.after(0, situation(alert(0, "n0")))
+        await yard.after(0, situation(alert(0, "new"), alert(0, "n0")))
+        assert [node for node, _, _ in slow.told] == ["n0", "new"], "one try in each round, the new group first"
+
+    play(story)
+
+
+def test_what_was_told_while_the_disk_was_full_is_written_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreFull
+
+    async def story() -> None:
+        ops = Recorder()
+        yard = Yard(ops, file=tmp_path / "alerts.sqlite")
+        with monkeypatch.context() as broken:
+            broken.setattr(yard.store, "keep_sent", full)
+            await yard.after(0, situation(alert(0), alert(0, "n2")))
+            assert len(ops.told) == 2
+            assert yard.store.sent() == {}
+        await yard.after(5, situation(alert(0), alert(0, "n2")))
+        assert len(yard.store.sent()) == 2
+        yard.store.close()
+        again = Recorder()
+        later = Yard(again, file=tmp_path / "alerts.sqlite")
+        await later.after(100, situation(alert(0), alert(0, "n2")))
+        assert again.told == []
 
     play(story)
 
@@ -212,8 +300,8 @@ def test_an_alert_that_came_and_went_while_the_receiver_was_away_is_never_told()
         ops = Recorder()
         yard = Yard(ops)
         ops.failing = True
-        with pytest.raises(NotDelivered):
-            await yard.after(0, situation(alert(0)))
+        await yard.after(0, situation(alert(0)))
+        assert ops.tries == 1
         ops.failing = False
         await yard.after(100, situation(alert(0, resolved_at=1_050.0)))
         assert ops.told == []
@@ -244,7 +332,7 @@ def test_a_failing_receiver_is_tried_again_after_growing_times(monkeypatch: pyte
     async def story() -> None:
         with webhook_server() as server:
             server.status = 500
-            yard = Yard(Webhook("ops", server.url))
+            yard = Yard(Webhook("ops", server.url), clock=time.time)
             running = asyncio.create_task(yard.notifier.run())
             yard.notifier.update(situation(alert(0)))
             await until(lambda: len(waits) >= 5, "it fails")

@@ -6,6 +6,7 @@ import email.policy
 import shutil
 import ssl
 import subprocess
+import threading
 import time
 from email.message import EmailMessage
 from pathlib import Path
@@ -18,7 +19,7 @@ from gpuyard.live.control_plane.alerts.receivers.mail import Mail
 from gpuyard.live.control_plane.alerts.receivers.notification import MOST_ALERTS, NotDelivered, Notification
 from gpuyard.live.control_plane.alerts.receivers.webhook import Webhook, wrong_address
 from gpuyard.live.control_plane.alerts.rules.rule import Alert, AlertStatus, Severity
-from tests.unit.live.control_plane.receiving import SmtpServer, hanging_server, webhook_server
+from tests.unit.live.control_plane.receiving import CurtSmtpServer, SmtpServer, hanging_server, webhook_server
 
 HOSTILE = 'n1\r\nBcc: everyone@example.org\r\n\r\n"\\<script>\x00'
 
@@ -240,8 +241,6 @@ def test_mail_is_not_sent_in_the_clear_to_a_server_without_starttls() -> None:
 
 
 def test_a_mail_server_that_hangs_costs_the_time_limit_and_its_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
     monkeypatch.setattr(mail_module, "SEND_SECONDS", 0.3)
     with hanging_server() as (port, _):
         with pytest.raises(NotDelivered):
@@ -250,3 +249,51 @@ def test_a_mail_server_that_hangs_costs_the_time_limit_and_its_thread_ends(monke
             if thread.name == "mail-ops":
                 thread.join(5)
                 assert not thread.is_alive()
+
+
+def test_a_mail_that_was_accepted_is_delivered_although_the_connection_breaks_then() -> None:
+    server = CurtSmtpServer(ends_after_message=True)
+    try:
+        asyncio.run(mail_to(server.port, security="none").send(notification()))
+    finally:
+        server.close()
+    assert len(server.messages) == 1
+
+
+def test_a_recipient_that_is_refused_is_logged_and_the_others_get_the_mail(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, dict[str, str]]] = []
+    monkeypatch.setattr(
+        mail_module.log, "warning", lambda event, **more: told.append((event, more["recipients"])), raising=False
+    )
+    server = CurtSmtpServer(refuses="b@example.org")
+    try:
+        asyncio.run(mail_to(server.port, security="none").send(notification()))
+        server.served()
+    finally:
+        server.close()
+    assert len(server.messages) == 1
+    assert told == [("recipients_refused", {"b@example.org": "550 no such user"})]
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+def test_a_mail_that_is_given_up_during_the_handshake_is_not_sent_later(certificate: Path, security: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    goes_on = threading.Event()
+    server = CurtSmtpServer(context, starttls=security == "starttls", goes_on=goes_on)
+
+    async def story() -> None:
+        sending = asyncio.create_task(mail_to(server.port, security=security, ca=str(certificate)).send(notification()))
+        assert await asyncio.to_thread(server.shakes_hands.wait, 20)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        goes_on.set()
+        await asyncio.to_thread(server.served)
+
+    try:
+        asyncio.run(story())
+    finally:
+        goes_on.set()
+        server.close()
+    assert server.messages == []

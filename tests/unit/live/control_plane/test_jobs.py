@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 
+from gpuyard.core.domain.values import TenantId
 from gpuyard.live.control_plane.jobs import (
     MOST_KEPT,
     MOST_QUEUED,
@@ -136,6 +137,31 @@ def test_the_queue_and_the_results_are_limited() -> None:
         await jobs.close()
         assert running.status == "cancelled"
         assert time.monotonic() - began < 30
+
+    asyncio.run(story())
+
+
+def test_one_tenant_does_not_take_the_queue_or_the_results_of_another(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    async def story() -> None:
+        jobs = jobs_that(f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n{REPORT}")
+        evil, good = TenantId("evil"), TenantId("good")
+        running = jobs.submit("plan", JobOrder(), "eve", evil)
+        await until(lambda: running.process is not None)
+        waiting = [jobs.submit("plan", JobOrder(), "eve", evil) for _ in range(MOST_QUEUED)]
+        with pytest.raises(TooManyJobs, match="of tenant evil wait already"):
+            jobs.submit("plan", JobOrder(), "eve", evil)
+        mine = jobs.submit("plan", JobOrder(), "bob", good)
+        gate.touch()
+        await until(lambda: mine.finished_at is not None and waiting[-1].finished_at is not None, 60.0)
+        assert mine.started_at is not None
+        assert sum((job.started_at or 0) < mine.started_at for job in waiting) == 0, "tenants take turns"
+        for _ in range(2 * MOST_KEPT):
+            jobs.cancel(jobs.submit("plan", JobOrder(), "eve", evil))
+        assert jobs.get("plan", mine.id) is mine
+        assert sum(job.tenant == evil for job in jobs.all("plan")) == MOST_KEPT
+        await jobs.close()
 
     asyncio.run(story())
 

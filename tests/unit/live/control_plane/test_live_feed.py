@@ -15,6 +15,7 @@ from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskId, TenantId
 from gpuyard.core.journal.records import Record
+from gpuyard.live.control_plane import time_slices
 from gpuyard.live.control_plane.live_feed import LiveFeed
 from gpuyard.live.control_plane.readings import Readings
 from gpuyard.live.control_plane.views import Views
@@ -31,7 +32,7 @@ class LiveStory:
         self.views = Views()
         self.telemetry: dict[NodeId, pb.Heartbeat] = {}
         self.readings = Readings(self.views, self.telemetry, {})
-        self.feed = LiveFeed(self.views, self.readings, lambda: 1.0, AlertCounts)
+        self.feed = LiveFeed(self.views, self.readings, lambda: 1.0, lambda _: AlertCounts())
         self._seq = 0
         self.happens(NodeJoined(NodeSpec(N1, (Gpu("RTX4090", 1000),) * gpus)))
 
@@ -82,7 +83,7 @@ def test_all_viewers_of_a_sight_get_the_same_bytes() -> None:
         ):
             assert await anext(one) is await anext(other)
             assert (await taken(member))[0] == "snapshot"
-            live.feed.tick()
+            await live.feed.tick()
             first = await anext(one)
             assert first is await anext(other)
             assert first is not await anext(member)
@@ -96,11 +97,11 @@ def test_a_viewer_that_skips_frames_gets_the_newest_with_all_holders() -> None:
             await anext(slow)
             await anext(quick)
             live.places(1, 0)
-            live.feed.tick()
+            await live.feed.tick()
             event, data = await taken(quick)
             assert (event, data["holders"], data["changed_tasks"]) == ("sample", ["task-1", None], ["task-1"])
             for _ in range(5):
-                live.feed.tick()
+                await live.feed.tick()
                 event, data = await taken(quick)
                 assert "holders" not in data
             event, data = await taken(slow)
@@ -109,7 +110,7 @@ def test_a_viewer_that_skips_frames_gets_the_newest_with_all_holders() -> None:
             waiting = asyncio.ensure_future(anext(slow))
             await asyncio.sleep(0)
             assert not waiting.done(), "only the newest frame was kept for the slow viewer"
-            live.feed.tick()
+            await live.feed.tick()
             assert "changed_more" not in read(await waiting)[1]
 
     in_a_loop(story)
@@ -120,8 +121,8 @@ def test_a_viewer_that_missed_a_change_of_the_cards_gets_a_snapshot() -> None:
         async with aclosing(live.feed.watch(None)) as viewer:
             before = (await taken(viewer))[1]
             live.happens(NodeChanged(NodeSpec(N1, (Gpu("RTX4090", 1000), Gpu("RTX4090", 1000)), cpus=4)))
-            live.feed.tick()
-            live.feed.tick()
+            await live.feed.tick()
+            await live.feed.tick()
             event, data = await taken(viewer)
             assert (event, len(data["cards"])) == ("snapshot", 2)
             assert data["generation"] > before["generation"]
@@ -168,10 +169,33 @@ def test_ten_viewers_of_1600_gpus_cost_less_than_a_twentieth_of_a_core() -> None
         for tick in range(ticks):
             uses = [pb.GpuUse(index=index, utilization_percent=tick) for index in range(1600)]
             live.telemetry[N1] = pb.Heartbeat(gpus=uses)
-            live.feed.tick()
+            await live.feed.tick()
             for viewer in viewers:
                 assert b"event: sample" in await anext(viewer)
         assert (time.thread_time() - began) / ticks < 0.05, "CPU seconds a second"
+        for viewer in viewers:
+            await viewer.aclose()
+
+    in_a_loop(story)
+
+
+def test_the_frames_of_many_tenants_are_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_slices, "SLICE_SECONDS", -1.0)  # every turn is due
+
+    async def story(live: LiveStory) -> None:
+        sights = [TenantId(f"t{number}") for number in range(20)]
+        viewers = [live.feed.watch(sight) for sight in sights]
+        for viewer in viewers:
+            await taken(viewer)
+        waiting = [asyncio.create_task(taken(viewer)) for viewer in viewers]
+        await asyncio.sleep(0)
+        ticking = asyncio.create_task(live.feed.tick())
+        seen_at = list[int]()
+        while not ticking.done():
+            await asyncio.sleep(0)
+            seen_at.append(sum(task.done() for task in waiting))
+        assert len(set(seen_at)) > 10, "viewers get their frames while others are still made"
+        assert [(await task)[0] for task in waiting] == ["sample"] * 20
         for viewer in viewers:
             await viewer.aclose()
 

@@ -13,6 +13,7 @@ import pytest
 from gpuyard.live.sdk import ClusterError, NotAllowed, NotFound, Refused, TemporarilyRefused, Unreachable, connect
 from gpuyard.live.sdk.connection import NOTICE_SECONDS
 from gpuyard.live.sdk.errors import NotGpuyard, WrongAddress
+from tests.ports import free_port
 from tests.unit.certificates import dated_certificate, needs_openssl
 from tests.unit.live.sdk.fake_server import Answering, fake_server, refusal, task
 
@@ -26,13 +27,6 @@ def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 def answers(line: Answering) -> None:
     line.say(task())
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_one_connection_serves_many_requests() -> None:

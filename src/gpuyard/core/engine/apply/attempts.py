@@ -25,7 +25,7 @@ from gpuyard.core.engine.phases import (
     WithPlacement,
 )
 from gpuyard.core.engine.state import MOVING, PREEMPTING, OrphanedAttempt, State, holds_gpus
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.placement.speeds import speed_of
 
 
@@ -34,8 +34,7 @@ def apply_task_placed(state: State, event: events.TaskPlaced) -> None:
     at = state.now
     task, _ = checked_transition(state, event.task, event)
     placement = event.placement
-    if task.group is not None:
-        state.leave_queue(task)
+    state.leave_queue(task)
     if state.reservations:
         state.end_reservation(task.id)
     task.attempts = event.attempt
@@ -58,7 +57,7 @@ def apply_task_placed(state: State, event: events.TaskPlaced) -> None:
         state.count_preemptible(placement, 1)
 
 
-def _note_model(state: State, task: Task, placement: Placement) -> None:
+def _note_model(state: State, task: OpenTask, placement: Placement) -> None:
     """Record the task's model on its GPUs; the models that ran there before are no longer cached."""
     if state.settings.model_affinity:
         state.index.note_model(placement, task.model)
@@ -156,7 +155,7 @@ def apply_attempt_resuming(state: State, event: events.AttemptResuming) -> None:
     _take_again(state, task, event.placement, at)
 
 
-def _take_again(state: State, task: Task, placement: Placement, at: float) -> None:
+def _take_again(state: State, task: OpenTask, placement: Placement, at: float) -> None:
     """Take the resources of a resumed attempt except its host memory, which it has kept."""
     parts = tuple(_without_memory(part) for part in placement.slices)
     state.index.take(Placement(parts))
@@ -175,7 +174,7 @@ def apply_attempt_resumed(state: State, event: events.AttemptResumed) -> None:
     _begins(state, task, phase.placement)
 
 
-def _begins(state: State, task: Task, placement: Placement) -> None:
+def _begins(state: State, task: OpenTask, placement: Placement) -> None:
     """Wake waiting tasks that may preempt this one now; while it was being started, none could."""
     queue = state.queue
     if queue.lines and state.is_preemptible(task) and state.may_preempt():
@@ -254,13 +253,13 @@ def apply_attempt_ended(state: State, event: events.AttemptEnded) -> None:
     state.active -= 1
 
 
-def _not_launched_on(task: Task, placement: Placement) -> NodeId:
+def _not_launched_on(task: OpenTask, placement: Placement) -> NodeId:
     members = task.members or {}
     said = (node for node, end in members.items() if end.outcome is Outcome.NOT_LAUNCHED)
     return next(said, placement.nodes[0])
 
 
-def _leave_behind(state: State, task: Task, phase: WithPlacement, event: events.AttemptEnded, at: float) -> None:
+def _leave_behind(state: State, task: OpenTask, phase: WithPlacement, event: events.AttemptEnded, at: float) -> None:
     """Keep the resources of an ended attempt taken, uncharged, on the nodes that may still run it."""
     placement = phase.placement
     frees_gpus, cause = holds_gpus(phase), Cause(CauseKind.GPUS_FREED, task=task.id)
@@ -282,7 +281,7 @@ def _leave_behind(state: State, task: Task, phase: WithPlacement, event: events.
         state.uncharge(task, placement, at, cause)
 
 
-def _count_service(task: Task, phase: Running, at: float) -> None:
+def _count_service(task: OpenTask, phase: Running, at: float) -> None:
     seconds = at - phase.since
     task.served_seconds += seconds * task.speed
     task.attempt_seconds += seconds

@@ -5,10 +5,10 @@ from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.phases import ACTIVE, TRANSITIONS, Phase
 from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 
-def open_task(state: State, task_id: TaskId, event: events.Event) -> Task:
+def open_task(state: State, task_id: TaskId, event: events.Event) -> OpenTask:
     """Return the open task of an event."""
     task = state.tasks.get(task_id)
     if task is None:
@@ -16,7 +16,7 @@ def open_task(state: State, task_id: TaskId, event: events.Event) -> Task:
     return task
 
 
-def checked_transition(state: State, task_id: TaskId, event: events.Event) -> tuple[Task, Phase]:
+def checked_transition(state: State, task_id: TaskId, event: events.Event) -> tuple[OpenTask, Phase]:
     """Return the task of an event and its phase, after checking in the transition table that the event fits the phase."""
     task = state.tasks.get(task_id) or open_task(state, task_id, event)
     phase = task.phase
@@ -25,7 +25,7 @@ def checked_transition(state: State, task_id: TaskId, event: events.Event) -> tu
     return task, phase
 
 
-def task_with_attempt(state: State, task_id: TaskId, event: events.Event) -> Task:
+def task_with_attempt(state: State, task_id: TaskId, event: events.Event) -> OpenTask:
     """Return the task of an event, which must have an attempt."""
     task = open_task(state, task_id, event)
     if not isinstance(task.phase, ACTIVE):

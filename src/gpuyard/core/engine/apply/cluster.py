@@ -130,8 +130,7 @@ def apply_split_set(state: State, event: events.SplitSet) -> None:
 def apply_settings_changed(state: State, event: events.SettingsChanged) -> None:
     """Apply new settings: requeue all waiting tasks and publish all wake-ups."""
     at = state.now
-    state.settings = event.settings
-    state.policy = state.policies[event.settings.policy]
+    state.use_settings(event.settings)
     state.weak.clear()
     state.orders.clear()
     if not event.settings.model_affinity:

@@ -9,7 +9,7 @@ from gpuyard.core.engine.apply.checks import checked_transition, open_task
 from gpuyard.core.engine.lifecycle.barriers import leave_barriers, pass_barriers, wait_for_prerequisites
 from gpuyard.core.engine.phases import Ended, Running, Settling, Suspended, Waiting
 from gpuyard.core.engine.state import PREEMPTING, State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 OWN_FAILURES = (CauseKind.EXIT_CODE, CauseKind.OUT_OF_MEMORY, CauseKind.NOT_LAUNCHED, CauseKind.MEMBER_FAILED)
 """Causes that count against a task's retries."""
@@ -21,7 +21,7 @@ def apply_task_submitted(state: State, event: events.TaskSubmitted) -> None:
     spec = event.spec
     if event.task <= state.last_task:
         raise UnknownEvent(f"TaskSubmitted refers to task {event.task}, a number that was used before.")
-    task = state.tasks[event.task] = Task(event.task, spec, state.usage_of(spec.tenant), at)
+    task = state.tasks[event.task] = OpenTask(event.task, spec, state.usage_of(spec.tenant), at)
     task.tenant_usage.open_tasks += 1
     state.last_task = event.task
     if state.awaited:

@@ -20,7 +20,7 @@ from gpuyard.core.engine.lifecycle.endings import is_ending
 from gpuyard.core.engine.phases import ACTIVE, Placed, Running, Suspended, Waiting
 from gpuyard.core.engine.scheduling.preemption import will_be_cleared
 from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.placement.index import NodeEntry
 
 
@@ -214,7 +214,7 @@ def remove(ledger: Ledger, asked: command.RemoveNode) -> Refusal | None:
     return None
 
 
-def _runs_elsewhere(ledger: Ledger, task: Task, node: NodeId) -> bool:
+def _runs_elsewhere(ledger: Ledger, task: OpenTask, node: NodeId) -> bool:
     """Whether a gang has parts on other nodes that are not lost, and that have not ended."""
     nodes = task.active.placement.nodes
     others = [other for other in nodes if other != node and other not in (task.members or {})]

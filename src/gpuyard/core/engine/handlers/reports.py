@@ -16,7 +16,7 @@ from gpuyard.core.domain.values import AttemptRef, NodeId, Outcome, TaskId
 from gpuyard.core.engine.ledger import Ledger
 from gpuyard.core.engine.lifecycle.attempts import advance_attempt, part_ended
 from gpuyard.core.engine.phases import ACTIVE, Placed, Resuming, Running, Suspending
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 
 def started(ledger: Ledger, asked: command.ReportStarted) -> Refusal | None:
@@ -102,7 +102,7 @@ def _not_finite(asked: command.ReportEnded) -> Refusal | None:
     return no.NotFinite("ended_at") if asked.ended_at is not None and not isfinite(asked.ended_at) else None
 
 
-def _attempt(ledger: Ledger, task_id: TaskId, attempt: int, node: NodeId | None, origin: int) -> Task | Refusal:
+def _attempt(ledger: Ledger, task_id: TaskId, attempt: int, node: NodeId | None, origin: int) -> OpenTask | Refusal:
     """Return the task of a report, if the attempt is the present one and is on that node."""
     task = ledger.state.tasks.get(task_id)
     if task is None or not isinstance(task.phase, ACTIVE) or (task.phase.attempt, task.origin) != (attempt, origin):
@@ -112,9 +112,9 @@ def _attempt(ledger: Ledger, task_id: TaskId, attempt: int, node: NodeId | None,
     return task
 
 
-def _suspension(ledger: Ledger, asked: Any) -> Task | Refusal:
+def _suspension(ledger: Ledger, asked: Any) -> OpenTask | Refusal:
     """Return the task of a report about a suspension, if that suspension is the present one."""
     task = _attempt(ledger, asked.task, asked.attempt, asked.node, asked.origin)
-    if isinstance(task, Task) and asked.round != task.round:
+    if isinstance(task, OpenTask) and asked.round != task.round:
         return no.StaleReport(asked.task, asked.attempt)
     return task

@@ -16,7 +16,7 @@ from gpuyard.core.engine.lifecycle.attempts import end_or_stop
 from gpuyard.core.engine.lifecycle.endings import end, is_ending
 from gpuyard.core.engine.phases import Running, Stopping, Suspended, Waiting
 from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.placement.shape import Shape
 
 
@@ -212,7 +212,7 @@ def extend(ledger: Ledger, asked: command.ExtendTask) -> Refusal | None:
     return None
 
 
-def _open_task(ledger: Ledger, task_id: TaskId) -> Task | Refusal:
+def _open_task(ledger: Ledger, task_id: TaskId) -> OpenTask | Refusal:
     task = ledger.state.tasks.get(task_id)
     if task is not None:
         return task
@@ -220,7 +220,7 @@ def _open_task(ledger: Ledger, task_id: TaskId) -> Task | Refusal:
     return no.UnknownTask(task_id) if status is None else no.TaskIsOver(task_id, status)
 
 
-def _wrong_phase(task: Task, asked: str, needed: str) -> no.WrongPhase:
+def _wrong_phase(task: OpenTask, asked: str, needed: str) -> no.WrongPhase:
     phase = "on hold" if task.held else type(task.phase).__name__.lower()
     return no.WrongPhase(task.id, phase, asked, needed)
 

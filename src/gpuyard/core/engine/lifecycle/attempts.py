@@ -13,10 +13,10 @@ from gpuyard.core.engine.ledger import Ledger
 from gpuyard.core.engine.lifecycle.endings import end, finish
 from gpuyard.core.engine.phases import ACTIVE, Placed, Resuming, Stopping, Suspending, Waiting
 from gpuyard.core.engine.scheduling.backfill import is_unreachable
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 
-def advance_attempt(ledger: Ledger, task: Task, node: NodeId | None, started_at: float | None = None) -> None:
+def advance_attempt(ledger: Ledger, task: OpenTask, node: NodeId | None, started_at: float | None = None) -> None:
     """Handle the completed start, suspension or resumption of an attempt or, with `node`, of its part on that node.
 
     A gang completes the step when its last part does.
@@ -43,12 +43,12 @@ def advance_attempt(ledger: Ledger, task: Task, node: NodeId | None, started_at:
         ledger.emit(events.AttemptResumed(task.id, task.attempts))
 
 
-def _while_placed(ledger: Ledger, task: Task, instant: float | None) -> float | None:
+def _while_placed(ledger: Ledger, task: OpenTask, instant: float | None) -> float | None:
     """Limit an instant reported by a node to the time between the placement and now."""
     return None if instant is None else min(max(instant, task.placed_at), ledger.state.now)
 
 
-def end_or_stop(ledger: Ledger, task: Task, cause: Cause, status: TaskStatus) -> None:
+def end_or_stop(ledger: Ledger, task: OpenTask, cause: Cause, status: TaskStatus) -> None:
     """End a waiting task; stop an active one, or change the cause of a stop that is already in progress."""
     phase = task.phase
     if isinstance(phase, Waiting):
@@ -59,7 +59,7 @@ def end_or_stop(ledger: Ledger, task: Task, cause: Cause, status: TaskStatus) ->
             finish_lost(ledger, task)  # a lost node cannot report the end
 
 
-def part_ended(ledger: Ledger, task: Task, asked: command.ReportEnded) -> None:
+def part_ended(ledger: Ledger, task: OpenTask, asked: command.ReportEnded) -> None:
     """Handle the end of an attempt, or of its part on one node."""
     nodes = task.active.placement.nodes
     if asked.node is not None and len(nodes) > 1:
@@ -68,7 +68,7 @@ def part_ended(ledger: Ledger, task: Task, asked: command.ReportEnded) -> None:
         finish(ledger, task, asked, tuple(task.presumed or ()))
 
 
-def _member_ended(ledger: Ledger, task: Task, nodes: tuple[NodeId, ...], asked: command.ReportEnded) -> None:
+def _member_ended(ledger: Ledger, task: OpenTask, nodes: tuple[NodeId, ...], asked: command.ReportEnded) -> None:
     """Handle the end of a part of a gang: the first failure stops the other parts, the last part ends the attempt."""
     assert asked.node is not None
     if asked.node in (task.members or {}):
@@ -103,7 +103,7 @@ def _member_ended(ledger: Ledger, task: Task, nodes: tuple[NodeId, ...], asked: 
         advance_attempt(ledger, task, asked.node)
 
 
-def finish_lost(ledger: Ledger, task: Task, gone: NodeId | None = None) -> None:
+def finish_lost(ledger: Ledger, task: OpenTask, gone: NodeId | None = None) -> None:
     """End an attempt whose nodes are lost; they may still run it, except for a node that is removed (`gone`).
 
     If parts of a gang are on other nodes, these are stopped first; the parts on lost nodes count as ended.

@@ -20,7 +20,7 @@ from gpuyard.core.domain.values import TaskId, TaskStatus
 
 if TYPE_CHECKING:
     from gpuyard.core.engine.state import State
-    from gpuyard.core.engine.task import Task
+    from gpuyard.core.engine.task import OpenTask
 
 
 class Barrier:
@@ -43,14 +43,14 @@ class Barrier:
         """Whether its dependents are ended if a task of the range does not succeed."""
         return self.key[2]
 
-    def lowest_open(self, tasks: "dict[TaskId, Task]") -> TaskId:
+    def lowest_open(self, tasks: "dict[TaskId, OpenTask]") -> TaskId:
         """Return the lowest task of the range that has not ended. The search continues where the last one stopped."""
         while self.lowest < self.key[1] and self.lowest not in tasks:
             self.lowest = TaskId(self.lowest + 1)
         return self.lowest
 
 
-def wait_for_prerequisites(state: "State", task: "Task") -> None:
+def wait_for_prerequisites(state: "State", task: "OpenTask") -> None:
     """Make a task wait at the barriers of its specification that are not open yet."""
     waits_for = set()
     for key in task.spec.prerequisites():
@@ -84,14 +84,14 @@ def _new_barrier(state: "State", key: Prerequisite) -> Barrier:
     return barrier
 
 
-def leave_barriers(task: "Task") -> None:
+def leave_barriers(task: "OpenTask") -> None:
     """Remove a task that has ended from the barriers it waited at."""
     for barrier in task.waits_for or ():
         del barrier.dependents[task.id]
     task.waits_for = None
 
 
-def pass_barriers(state: "State", task: "Task", status: TaskStatus) -> None:
+def pass_barriers(state: "State", task: "OpenTask", status: TaskStatus) -> None:
     """Update the barriers of a task that has ended: open those it was the last for, break those that needed success."""
     for barrier in task.barriers or ():
         if barrier.needs_success and status is not TaskStatus.SUCCESS:

@@ -10,13 +10,13 @@ from gpuyard.core.engine.ledger import Ledger
 from gpuyard.core.engine.lifecycle.barriers import Barrier
 from gpuyard.core.engine.lifecycle.out_of_memory import more_memory
 from gpuyard.core.engine.phases import Settling, Stopping
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 ENDING = (CauseKind.CANCELLED, CauseKind.TIMEOUT, CauseKind.DEADLINE)
 """Causes that stop a task for good."""
 
 
-def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, orphaned_on: tuple[NodeId, ...]) -> None:
+def finish(ledger: Ledger, task: OpenTask, ended: command.ReportEnded, orphaned_on: tuple[NodeId, ...]) -> None:
     """End an attempt and decide in the same step whether its task ends. `orphaned_on`: lost nodes that may still run it."""
     placement, outcome = task.active.placement, ended.outcome
     ended_at = ended.ended_at
@@ -61,7 +61,7 @@ def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, orphaned_on: 
         _retry(ledger, task, cause or _failure(task, outcome))
 
 
-def _failure(task: Task, outcome: Outcome) -> Cause:
+def _failure(task: OpenTask, outcome: Outcome) -> Cause:
     return (
         Cause(CauseKind.NOT_LAUNCHED, node=task.avoid)
         if outcome is Outcome.NOT_LAUNCHED
@@ -69,7 +69,7 @@ def _failure(task: Task, outcome: Outcome) -> Cause:
     )
 
 
-def _retry(ledger: Ledger, task: Task, cause: Cause) -> None:
+def _retry(ledger: Ledger, task: OpenTask, cause: Cause) -> None:
     """Retry a task after its own failure if it has retries left, doubling the delay each time; else end it."""
     if task.failures >= task.spec.retries:
         end(ledger, task, TaskStatus.FAILED, cause)
@@ -77,7 +77,7 @@ def _retry(ledger: Ledger, task: Task, cause: Cause) -> None:
     _requeue(ledger, task, cause, _back_off(ledger.state.settings, task.failures + 1))
 
 
-def _retry_with_more_memory(ledger: Ledger, task: Task, had: Placement) -> None:
+def _retry_with_more_memory(ledger: Ledger, task: OpenTask, had: Placement) -> None:
     """Retry a task that ran out of GPU memory with a larger request, if it has retries and a GPU is larger."""
     if task.failures >= task.spec.retries:
         end(ledger, task, TaskStatus.FAILED, Cause(CauseKind.OUT_OF_MEMORY))
@@ -96,11 +96,11 @@ def _back_off(settings: Settings, times: int) -> float:
     return min(settings.retry_delay_seconds * 2.0 ** min(times - 1, 60), settings.retry_delay_max_seconds)
 
 
-def _requeue(ledger: Ledger, task: Task, cause: Cause, delay: float, gpu_memory_mib: int = 0) -> None:
+def _requeue(ledger: Ledger, task: OpenTask, cause: Cause, delay: float, gpu_memory_mib: int = 0) -> None:
     ledger.emit(events.TaskRequeued(task.id, cause, ledger.state.now + delay if delay else 0.0, gpu_memory_mib))
 
 
-def end(ledger: Ledger, task: Task, status: TaskStatus, cause: Cause) -> None:
+def end(ledger: Ledger, task: OpenTask, status: TaskStatus, cause: Cause) -> None:
     """End a task, and cancel the tasks that require its success."""
     over = [(task, status, cause)]
     for ending, how, why in over:
@@ -119,6 +119,6 @@ def _broken_by_failure(barriers: list[Barrier]) -> list[Barrier]:
     return [barrier for barrier in barriers if barrier.needs_success and not barrier.broken]
 
 
-def is_ending(task: Task) -> bool:
+def is_ending(task: OpenTask) -> bool:
     """Whether a task is being stopped for good."""
     return isinstance(task.phase, Stopping) and task.phase.cause.why in ENDING

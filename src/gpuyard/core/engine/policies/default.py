@@ -1,8 +1,9 @@
 """Tasks that are expected to end soonest first; priority and waiting time are weighed against it.
 
 Promise: short tasks finish early although no run times are given, and every task starts eventually. It is meant to be nowhere
-worse than `fifo` with greedy backfill in the mean completion time, whether no task, some tasks or all tasks may be preempted; the
-longest waits are longer on some traces. Decisions 0039, 0048 and 0053 and the manual's page on simulation have the figures. Each task has a level, learned from similar tasks that have ended and that run
+worse than `fifo` with greedy backfill in the mean completion time, whether no task, some tasks or all tasks may be preempted. The
+longest waits are longer on some traces. Where tasks of similar length may be preempted, the mean is longer on some workloads: up to
+a tenth on generated ones, a sixth on the trace of Gavel. Decisions 0039, 0048, 0053 and 0063 and the manual's page on simulation have the figures. Each task has a level, learned from similar tasks that have ended and that run
 (gpuyard.learn.estimates). A task that is never preempted, or would start from the beginning, holds its GPUs to its end
 once it has started, so its level is that of its mean run time (below 10 minutes, 40 minutes, 2 h 40 min, 10 h 40 min,
 43 h, 7 days, above). A task that keeps its progress may be tried for a while, so its level is that of the run time until
@@ -25,7 +26,7 @@ from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import Preemption, TaskClass
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 POINTS = 10
 """Points of priority that count as one level."""
@@ -33,7 +34,7 @@ ROUNDING = 1e-3
 """Seconds: a task checked at the instant it reaches an age has reached it despite rounding errors."""
 
 
-def _level(task: Task, ran_seconds: float) -> int:
+def _level(task: OpenTask, ran_seconds: float) -> int:
     remaining_time_levels = task.spec.remaining_time_levels
     return (
         remaining_time_levels[min(age_of(ran_seconds), len(remaining_time_levels) - 1)]
@@ -42,17 +43,17 @@ def _level(task: Task, ran_seconds: float) -> int:
     )
 
 
-def _sort_key(task: Task, level: int, settings: Settings) -> float:
+def _sort_key(task: OpenTask, level: int, settings: Settings) -> float:
     points = task.priority + (100 if task.spec.task_class is TaskClass.ONLINE else 0)
     return task.submitted_at + (level - points / POINTS) * settings.level_seconds
 
 
-def _key(task: Task, now: float, settings: Settings) -> float:
+def _key(task: OpenTask, now: float, settings: Settings) -> float:
     level = task.spec.run_level
     return _sort_key(task, _level(task, task.served_at(now) + ROUNDING) if level is None else level, settings)
 
 
-def _rank(task: Task, now: float, settings: Settings) -> float:
+def _rank(task: OpenTask, now: float, settings: Settings) -> float:
     if not isinstance(task.phase, Running):
         return _key(task, now, settings)
     if task.preemption is Preemption.REQUEUE:
@@ -60,12 +61,12 @@ def _rank(task: Task, now: float, settings: Settings) -> float:
     return _key(task, now, settings) - _gained(task, settings)
 
 
-def _gained(task: Task, settings: Settings) -> float:
+def _gained(task: OpenTask, settings: Settings) -> float:
     """Return by how much a task holds its GPUs more strongly than it would claim them: a level if estimates mean nothing."""
     return settings.level_seconds if task.spec.unpredictable else 0.0
 
 
-def _changes_at(running: Task, now: float, settings: Settings) -> float | None:  # noqa: ARG001
+def _changes_at(running: OpenTask, now: float, settings: Settings) -> float | None:  # noqa: ARG001
     if not isinstance(running.phase, Running):
         return None
     remaining_time_levels, ran = running.spec.remaining_time_levels, running.served_at(now)

@@ -22,7 +22,7 @@ from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import MILLI
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 STEP = 16.0
 ROUNDING = 1e-3
@@ -32,7 +32,7 @@ LAST_STEP = 12
 """More GPU-seconds than any task uses; a simulated task that never ends stays on this step."""
 
 
-def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+def _key(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
     """Return the remaining seconds on the fastest GPUs of the task."""
     left, served = task.seconds_at(1.0, now, "likely"), task.served_at(now)
     if task.estimate is None or served < task.estimate.seconds:
@@ -41,14 +41,14 @@ def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
     return min(max(left, served), inf if timeout is None else max(0.0, timeout - task.ran_at(now)))
 
 
-def _rank(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+def _rank(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
     """Return the step of the task; without an estimate, only the GPU-seconds it has used count."""
     thought = task.estimate.seconds * task.spec.resources.all_gpus if task.estimate else 0.0
     step = log2(max(task.gpu_seconds_at(now) + ROUNDING, thought, 1.0)) / log2(STEP)
     return float(floor(min(step, LAST_STEP)))
 
 
-def _changes_at(running: Task, now: float, settings: Settings) -> float | None:
+def _changes_at(running: OpenTask, now: float, settings: Settings) -> float | None:
     """Return the time at which the used GPU-seconds reach the next step."""
     if not isinstance(running.phase, Running):
         return None

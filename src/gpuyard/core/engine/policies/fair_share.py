@@ -16,7 +16,7 @@ from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import MILLI
 from gpuyard.core.engine.policies.policy import Policy
 from gpuyard.core.engine.quota import TenantUsage
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 HELD_COUNTS_FOR_SECONDS = 3600.0
 USED_NOTHING = -1e12
@@ -34,7 +34,7 @@ def _tenant_key(usage: TenantUsage, now: float, settings: Settings) -> float:
     return log2(by_weight) + since / half_life if by_weight else USED_NOTHING
 
 
-def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+def _key(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
     return task.submitted_at - task.priority * settings.aging_seconds
 
 

@@ -6,10 +6,10 @@ Choose it as the baseline of comparisons. Short tasks wait for long ones.
 
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 
-def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+def _key(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
     return task.submitted_at
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.engine.quota import TenantUsage
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +15,13 @@ class Policy:
     name: str
     starts_all: bool
     """Liveness: every task that fits the cluster starts eventually, if GPUs keep becoming free."""
-    key: Callable[[Task, float, Settings], float]
+    key: Callable[[OpenTask, float, Settings], float]
     tenant_key: Callable[[TenantUsage, float, Settings], float] | None = None
-    rank: Callable[[Task, float, Settings], float] | None = None
+    rank: Callable[[OpenTask, float, Settings], float] | None = None
     margin: float = 0.0
-    gained: Callable[[Task, Settings], float] | None = None
+    gained: Callable[[OpenTask, Settings], float] | None = None
     """By how much the rank of a task that keeps its progress falls when it starts; None: it does not fall."""
-    changes_at: Callable[[Task, float, Settings], float | None] | None = None
+    changes_at: Callable[[OpenTask, float, Settings], float | None] | None = None
     drifts: bool = False
     """Ranks of running tasks change continuously and may rise, so no wake-up marks the time at which a task may preempt another."""
     waits_for_faster_gpus: bool = False

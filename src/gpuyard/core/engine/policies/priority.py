@@ -13,18 +13,18 @@ a key that is computed once. Aging moves a task up the queue; it does not let th
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import TaskClass
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 
-def _points(task: Task) -> int:
+def _points(task: OpenTask) -> int:
     return task.priority + (100 if task.spec.task_class is TaskClass.ONLINE else 0)
 
 
-def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+def _key(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
     return task.submitted_at - _points(task) * settings.aging_seconds
 
 
-def _rank(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+def _rank(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
     return -_points(task)
 
 

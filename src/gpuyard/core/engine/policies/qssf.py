@@ -8,10 +8,10 @@ Reference: Hu et al., "Characterization and Prediction of Deep Learning Workload
 
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 
-def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+def _key(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
     return task.estimate.seconds * task.spec.resources.all_gpus if task.estimate else float("inf")
 
 

@@ -7,10 +7,10 @@ while short ones keep arriving. Tasks without an estimate are last, in order of 
 
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 
-def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+def _key(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
     return task.estimate.seconds if task.estimate else float("inf")
 
 

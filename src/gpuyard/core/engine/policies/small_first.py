@@ -10,12 +10,12 @@ some very long, `default` is better; where run times are known, `srtf`. It does 
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import MILLI
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 AGES_A_GPU = 6.0
 
 
-def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+def _key(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
     ask = task.spec.resources
     gpus = ask.share.fraction_milli / MILLI if ask.share is not None else ask.gpus * ask.nodes
     return task.submitted_at + AGES_A_GPU * settings.aging_seconds * gpus

@@ -11,18 +11,18 @@ from math import inf, log2
 
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 MARGIN = 2.0
 LEAST_SECONDS = 1e-3
 """The smallest remaining time that is assumed."""
 
 
-def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+def _key(task: OpenTask, now: float, settings: Settings) -> float:  # noqa: ARG001
     return task.seconds_at(1.0, now, "likely")
 
 
-def _rank(task: Task, now: float, settings: Settings) -> float:
+def _rank(task: OpenTask, now: float, settings: Settings) -> float:
     left = _key(task, now, settings)
     return log2(max(left, LEAST_SECONDS)) if left < inf else inf
 

@@ -12,7 +12,7 @@ from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import MILLI
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 SECOND_QUEUE = 1e12
 """Seconds that put every task of the second queue behind every task of the first."""
@@ -21,19 +21,19 @@ ROUNDING = 1e-3
 """GPU-seconds: a task checked at the instant it reaches the threshold has reached it despite rounding errors."""
 
 
-def _fell(task: Task, now: float, settings: Settings) -> bool:
+def _fell(task: OpenTask, now: float, settings: Settings) -> bool:
     return task.gpu_seconds_at(now) >= settings.tiresias_threshold_gpu_seconds - ROUNDING
 
 
-def _key(task: Task, now: float, settings: Settings) -> float:
+def _key(task: OpenTask, now: float, settings: Settings) -> float:
     return task.submitted_at + (SECOND_QUEUE if _fell(task, now, settings) else 0.0)
 
 
-def _rank(task: Task, now: float, settings: Settings) -> float:
+def _rank(task: OpenTask, now: float, settings: Settings) -> float:
     return float(_fell(task, now, settings))
 
 
-def _changes_at(running: Task, now: float, settings: Settings) -> float | None:
+def _changes_at(running: OpenTask, now: float, settings: Settings) -> float | None:
     if not isinstance(running.phase, Running) or _fell(running, now, settings):
         return None
     gpus = running.phase.placement.charge_milli / MILLI

@@ -17,7 +17,6 @@ from gpuyard.core.domain.events import (
     TaskPlaced,
 )
 from gpuyard.core.domain.placement import Placement, Slice
-from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.values import Preemption, TaskId
 from gpuyard.core.engine.phases import Running, Suspended
 from gpuyard.core.engine.quota import (
@@ -32,7 +31,7 @@ from gpuyard.core.engine.quota import (
 from gpuyard.core.engine.scheduling.backfill import promise
 from gpuyard.core.engine.scheduling.preemption import PreemptionPlan, find_preemption
 from gpuyard.core.engine.state import Reservation, State, needs_reservation
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.waiting.queue import Line
 from gpuyard.core.engine.waiting.sort_key import SortKey, sort_key
 from gpuyard.core.placement.choose import choose
@@ -55,7 +54,7 @@ to end before that."""
 class Context:
     """One scheduling pass: the state, the instant, and the function that emits events."""
 
-    __slots__ = ("at", "backfills", "depth", "emit", "keys_suffice", "only_room", "placed", "state", "woken")
+    __slots__ = ("at", "emit", "only_room", "placed", "state", "woken")
 
     def __init__(self, state: State, emit: Emit) -> None:
         self.state = state
@@ -65,33 +64,22 @@ class Context:
     def begin(self, at: float) -> None:
         """Begin a pass."""
         self.at = at
-        self.keys_suffice = self.state.keys_suffice()
-        """A task's key alone determines the order: no tenant keys, no borrowing, no guarantees."""
         self.placed = 0
         """Number of tasks this pass has placed."""
         self.only_room: DeviceGroup | None = None
         """The device group that gained room since the last pass, if there is exactly one."""
         self.woken: Container[int] = ()
         """Lines, by number, that had no room after the last pass: only that device group can have room for them."""
-        backfill = self.state.settings.backfill
-        self.backfills = backfill is not Backfill.NONE
-        """Tasks may start before tasks ahead of them that find no room."""
-        self.depth = 0
-        """Number of tasks competing for the same nodes that may have a reservation."""
-        if backfill is Backfill.EASY:
-            self.depth = 1
-        elif backfill is Backfill.CONSERVATIVE:
-            self.depth = self.state.settings.reservations
 
 
 # --- placing ----------------------------------------------------------------------------------------------------------
 
 
-def place(context: Context, task: Task, placement: Placement, cause: Cause | None) -> None:
+def place(context: Context, task: OpenTask, placement: Placement, cause: Cause | None) -> None:
     """Place a task, or resume it if it is suspended."""
     context.placed += 1
     phase = task.phase
-    if isinstance(phase, Suspended):
+    if type(phase) is Suspended:
         placement = _with_memory(placement, phase.placement)
         context.emit(AttemptResuming(task.id, phase.attempt, placement, task.round, cause))
     else:
@@ -110,7 +98,7 @@ def _with_memory(placement: Placement, before: Placement) -> Placement:
     return Placement(tuple(parts))
 
 
-def _drop_overtaken(context: Context, task: Task, placement: Placement) -> None:
+def _drop_overtaken(context: Context, task: OpenTask, placement: Placement) -> None:
     """Drop the reservations of nodes that a task with a smaller sort key took; they are made again if possible."""
     state = context.state
     taken = state.index.device_groups_of(placement.nodes)
@@ -153,9 +141,9 @@ def _cleared_placement(context: Context, reservation: Reservation) -> Placement 
 # --- reservations -----------------------------------------------------------------------------------------------------
 
 
-def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> None:
+def reserve(context: Context, task: OpenTask, shape: Shape, cause: Cause | None) -> None:
     """Reserve nodes for a task that found no room, if it is among the first that wait for them."""
-    state, depth = context.state, context.depth
+    state, depth = context.state, context.state.reservation_depth
     if not depth or task.id in state.reservations or not needs_reservation(shape) or _is_new(context, task):
         return
     mine = sort_key(state, task, context.at)
@@ -166,7 +154,7 @@ def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> 
             depth -= not reservation.claim
             if not depth:
                 return
-    depth = context.depth
+    depth = state.reservation_depth
     if is_at_limit(task, shape, shape.need_milli, state.classes, state.index, context.at):
         return
     need, left = shape.need_milli, left_for(task, state.classes, before).least
@@ -184,7 +172,7 @@ def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> 
         context.emit(ReservationDropped(reservation.task.id, Cause(CauseKind.OVERTAKEN, task=task.id)))
 
 
-def _is_new(context: Context, task: Task) -> bool:
+def _is_new(context: Context, task: OpenTask) -> bool:
     """Whether a task has not waited long enough for a reservation; a timer is set for the instant at which it has."""
     state = context.state
     times = UNPREDICTABLE_TIMES if task.spec.unpredictable else 1
@@ -212,7 +200,7 @@ def reserve_for_next(context: Context, cause: Cause) -> None:
     """Make a reservation for the first task of every blocked line that qualifies for one."""
     state = context.state
     state.queue.published.reservations = None
-    if not context.depth:
+    if not state.reservation_depth:
         return
     firsts = []
     for line in state.queue.lines.values():
@@ -227,12 +215,12 @@ def reserve_for_next(context: Context, cause: Cause) -> None:
     state.queue.published.reservations = None
 
 
-def first_in(context: Context, line: Line, class_index: int, before: SortKey) -> Task | None:
+def first_in(context: Context, line: Line, class_index: int, before: SortKey) -> OpenTask | None:
     """Return the best task of a blocked line and class that lacks only room, if its sort key is below `before`."""
     state, need, at = context.state, line.shape.need_milli, context.at
     if need and not state.classes[class_index].fits(need):
         return None
-    if context.keys_suffice:
+    if state.keys_suffice:
         head = line.head(class_index)
         if head is None or (0, 0.0, head[0], head[1]) >= before:
             return None
@@ -248,8 +236,8 @@ def first_in(context: Context, line: Line, class_index: int, before: SortKey) ->
     return first[1] if first is not None and first[0] < before else None
 
 
-def drop_stopped_by_quota(context: Context) -> bool:
-    """Drop the reservations of tasks that a quota stops now, and wake their lines; return whether any was found."""
+def drop_stopped_by_quota(context: Context) -> None:
+    """Drop the reservations of tasks that a quota stops now, and wake their lines."""
     state = context.state
     stopped = [
         reservation
@@ -263,10 +251,9 @@ def drop_stopped_by_quota(context: Context) -> bool:
         drop_reservation(context, reservation.task)
         if reservation.task.group is not None:
             state.queue.wake(reservation.task.group.line, Cause(CauseKind.RESERVATION_ENDED, task=reservation.task.id))
-    return bool(stopped)
 
 
-def drop_reservation(context: Context, task: Task) -> None:
+def drop_reservation(context: Context, task: OpenTask) -> None:
     """Drop the reservation of a task that a quota or closed nodes stop, if it has one."""
     if task.id in context.state.reservations:
         context.emit(ReservationDropped(task.id, Cause(CauseKind.AT_LIMIT)))
@@ -294,7 +281,7 @@ def renew_reservations(context: Context) -> None:
 # --- preemption -------------------------------------------------------------------------------------------------------
 
 
-def preempt(context: Context, task: Task, shape: Shape, line: Line) -> bool:
+def preempt(context: Context, task: OpenTask, shape: Shape, line: Line) -> bool:
     """Preempt others for a task that found no room, if it has the right to; return whether victims are being stopped.
 
     The task is placed when the victims have ended.
@@ -314,7 +301,7 @@ def preempt(context: Context, task: Task, shape: Shape, line: Line) -> bool:
     return True
 
 
-def _stop(context: Context, task: Task, plan: PreemptionPlan, because: Cause | None) -> None:
+def _stop(context: Context, task: OpenTask, plan: PreemptionPlan, because: Cause | None) -> None:
     """Reserve the nodes of a plan as a claim, and stop its victims."""
     borrowed, tenant_key, _, _ = sort_key(context.state, task, context.at)
     context.emit(ReservationMade(task.id, plan.nodes, context.at, True, bool(borrowed), tenant_key, because))

@@ -27,7 +27,7 @@ from gpuyard.core.domain.values import Preemption
 from gpuyard.core.engine.quota import check_quota
 from gpuyard.core.engine.scheduling.try_place import Ready
 from gpuyard.core.engine.state import State, holds_gpus
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.waiting.queue import Group, Line
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
@@ -98,14 +98,14 @@ class Advisor(Protocol):
 class Candidate(NamedTuple):
     """A task and where it would be placed; `placement` None: it waits."""
 
-    task: Task
+    task: OpenTask
     line: Line
     group: Group
     placement: Placement | None
     speed: float
 
 
-def is_advised(state: State, task: Task) -> bool:
+def is_advised(state: State, task: OpenTask) -> bool:
     """Whether the advisor, or the rule for waiting, is asked about a task that needs whole GPUs.
 
     It is not asked about a preemptible task, which starts at once because it can be moved later, nor while there are
@@ -179,7 +179,9 @@ def _elsewhere(state: State, first: Candidate, closed: DeviceGroupMask) -> Itera
                 yield first._replace(placement=placement, speed=speed)
 
 
-def _instead(state: State, task: Task, line: Line, group: Group, device_groups: DeviceGroupMask) -> Candidate | None:
+def _instead(
+    state: State, task: OpenTask, line: Line, group: Group, device_groups: DeviceGroupMask
+) -> Candidate | None:
     """Return another task in place of the first, if it would be placed there and lacks only its turn."""
     shape, tenant = line.shape, group.tenant
     if not is_advised(state, task):

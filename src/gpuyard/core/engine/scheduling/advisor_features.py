@@ -17,7 +17,7 @@ from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.scheduling.advice import LOOK, SPEEDS, Candidate, CandidateFeatures
 from gpuyard.core.engine.scheduling.backfill import ResourceAmount, ends_on, need_of
 from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
 from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape
@@ -44,8 +44,8 @@ class FeatureCache:
 
     def __init__(self, state: State, at: float) -> None:
         self.state, self.at = state, at
-        self._waiting: list[tuple[DeviceGroupMask, float, TaskId, Task, float]] | None = None
-        self._ends: dict[int, list[tuple[float, ResourceAmount, Task | None]]] = {}
+        self._waiting: list[tuple[DeviceGroupMask, float, TaskId, OpenTask, float]] | None = None
+        self._ends: dict[int, list[tuple[float, ResourceAmount, OpenTask | None]]] = {}
         self._ends_in_an_hour: float | None = None
         self._until: dict[tuple[object, ...], float] = {}
         self._views: dict[TaskId, _View] = {}
@@ -70,7 +70,7 @@ class FeatureCache:
         return found
 
     @property
-    def waiting(self) -> list[tuple[DeviceGroupMask, float, TaskId, Task, float]]:
+    def waiting(self) -> list[tuple[DeviceGroupMask, float, TaskId, OpenTask, float]]:
         """For each waiting group: usable device groups, key, number and task of its first task, GPU-seconds of work.
 
         The work is computed as if all tasks of the group were like the first. At most LOOK lines are considered.
@@ -158,7 +158,7 @@ class FeatureCache:
 class _View:
     """The prospects of a task: when faster GPUs become free, and which other work waits for them."""
 
-    def __init__(self, cache: FeatureCache, task: Task, shape: Shape) -> None:
+    def __init__(self, cache: FeatureCache, task: OpenTask, shape: Shape) -> None:
         self._task, self._at = task, cache.at
         self._seconds: dict[float, float] = {}
         self.tiers = shape.tiers or ((1.0, shape.eligible),)
@@ -268,13 +268,13 @@ def waiting_pays(state: State, first: Candidate, at: float) -> bool:
     return here - soonest > RULE_SAVES * max(here, 1.0)
 
 
-def seconds_on(task: Task, speed: float, at: float) -> float:
+def seconds_on(task: OpenTask, speed: float, at: float) -> float:
     """Return how long a task is expected to run at this speed."""
     seconds = task.seconds_at(speed, at, "likely")
     return seconds if seconds < inf else UNKNOWN_SECONDS / speed
 
 
-def _wider(state: State, first: Candidate, device_groups: DeviceGroupMask) -> Task | None:
+def _wider(state: State, first: Candidate, device_groups: DeviceGroupMask) -> OpenTask | None:
     """Return the first blocked task that needs more GPUs than the first candidate, and some of the same."""
     gpus = first.line.shape.need_milli
     best: tuple[float, TaskId] | None = None

@@ -29,7 +29,7 @@ from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, NodeId, Preemption
 from gpuyard.core.engine.phases import ACTIVE, HOLDING, Phase, Stopping, Suspended, Suspending
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
-from gpuyard.core.engine.task import UNKNOWN, Side, Task
+from gpuyard.core.engine.task import UNKNOWN, OpenTask, Side
 from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
 from gpuyard.core.placement.index import DeviceGroup
@@ -75,7 +75,7 @@ def need_of(shape: Shape, device_group: DeviceGroup) -> ResourceAmount:
     return ResourceAmount(gpus, shape.cpus, shape.memory_mib)
 
 
-def expected_end(task: Task, at: float, side: Side = "high") -> float:
+def expected_end(task: OpenTask, at: float, side: Side = "high") -> float:
     """Return the instant at which a task is expected to release what it holds.
 
     A suspended task keeps its host memory for an unknown time.
@@ -88,7 +88,7 @@ def expected_end(task: Task, at: float, side: Side = "high") -> float:
     return at + task.seconds_at(task.speed, at, side)
 
 
-def held_on(device_group: DeviceGroup, task: Task) -> ResourceAmount:
+def held_on(device_group: DeviceGroup, task: OpenTask) -> ResourceAmount:
     """Return what a task holds of a device group and its node; shared GPUs are not counted here but in `ends_on`."""
     phase = task.phase
     assert isinstance(phase, ACTIVE)
@@ -114,7 +114,7 @@ def _amount(device_group: DeviceGroup, part: Slice) -> ResourceAmount:
 
 def _holders(
     state: State, device_group: DeviceGroup, at: float, side: Side
-) -> Iterator[tuple[float, ResourceAmount, Slice, Task | None]]:
+) -> Iterator[tuple[float, ResourceAmount, Slice, OpenTask | None]]:
     """Yield what will be released in a device group: by tasks, and by ended attempts that may still run there."""
     node = device_group.host.spec.id
     for task in state.on_node[node].values():
@@ -128,7 +128,7 @@ def _holders(
 
 def ends_on(
     state: State, device_group: DeviceGroup, at: float, side: Side = "high"
-) -> list[tuple[float, ResourceAmount, Task | None]]:
+) -> list[tuple[float, ResourceAmount, OpenTask | None]]:
     """Return when the resources taken in a device group are expected to be free, soonest first.
 
     A shared GPU becomes free when the last task on it ends.
@@ -136,7 +136,7 @@ def ends_on(
     holders = list(_holders(state, device_group, at, side))
     ends = [(when, amount, task) for when, amount, _, task in holders]
     if device_group.shared:
-        last_by_gpu: dict[int, tuple[float, Task | None]] = {}
+        last_by_gpu: dict[int, tuple[float, OpenTask | None]] = {}
         for when, _, part, task in holders:
             if part.milli < MILLI and part.gpus[0] in device_group.shared and (task is None or holds_gpus(task.phase)):
                 gpu = part.gpus[0]
@@ -235,7 +235,7 @@ def earliest(
     return UNKNOWN if candidate is None else candidate
 
 
-def _seconds_on(device_group: DeviceGroup, task: Task, shape: Shape, at: float, side: Side = "high") -> float:
+def _seconds_on(device_group: DeviceGroup, task: OpenTask, shape: Shape, at: float, side: Side = "high") -> float:
     """Return how long a waiting task is expected to run in a device group."""
     if shape.speeds is None:
         return task.left_seconds(at, side)
@@ -243,7 +243,7 @@ def _seconds_on(device_group: DeviceGroup, task: Task, shape: Shape, at: float, 
 
 
 def _seconds_on_each(
-    device_groups: list[DeviceGroup], task: Task, shape: Shape, at: float, side: Side = "high"
+    device_groups: list[DeviceGroup], task: OpenTask, shape: Shape, at: float, side: Side = "high"
 ) -> list[tuple[DeviceGroup, float]]:
     if shape.speeds is None:
         seconds = task.left_seconds(at, side)
@@ -253,7 +253,7 @@ def _seconds_on_each(
 
 def promise(
     state: State,
-    task: Task,
+    task: OpenTask,
     shape: Shape,
     at: float,
     reservations: Sequence[Reservation],
@@ -331,7 +331,7 @@ def _candidates(state: State, shape: Shape, closed: DeviceGroupMask) -> Iterator
     return islice(all_of_them(), depth)
 
 
-def reservations_before(state: State, task: Task, at: float) -> list[Reservation]:
+def reservations_before(state: State, task: OpenTask, at: float) -> list[Reservation]:
     """Return the reservations a task must respect: those of tasks that go before it, and all claims."""
     reservations = [reservation for reservation in state.reservations.values() if reservation.task is not task]
     mine = sort_key(state, task, at)
@@ -339,7 +339,7 @@ def reservations_before(state: State, task: Task, at: float) -> list[Reservation
 
 
 def blocking_reservations(
-    state: State, task: Task, shape: Shape, at: float, reservations: Sequence[Reservation]
+    state: State, task: OpenTask, shape: Shape, at: float, reservations: Sequence[Reservation]
 ) -> DeviceGroupMask:
     """Return the device groups a task must not use, because it would delay one of the reservations there."""
     away = 0
@@ -361,7 +361,7 @@ def blocking_reservations(
     return away
 
 
-def may_use_reserved(state: State, task: Task, reservation: Reservation, at: float) -> bool:
+def may_use_reserved(state: State, task: OpenTask, reservation: Reservation, at: float) -> bool:
     """Whether a task may use reserved nodes because the task with the reservation can preempt it when it needs them.
 
     A task that would have to start over does not qualify, because its work would be wasted, nor does one that would

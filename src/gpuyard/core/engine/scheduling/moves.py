@@ -33,7 +33,7 @@ from gpuyard.core.engine.quota import closed_by_model
 from gpuyard.core.engine.scheduling.backfill import ResourceAmount, blocking_reservations, held_on, need_of
 from gpuyard.core.engine.scheduling.preemption import STOP_COSTS_SECONDS
 from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
@@ -67,7 +67,7 @@ class Mover:
         for other in move.others:
             self._stop(other, Cause(CauseKind.EXCHANGED, task=task.id), home, at)
 
-    def _stop(self, task: Task, cause: Cause, to: tuple[NodeId, ...], at: float) -> None:
+    def _stop(self, task: OpenTask, cause: Cause, to: tuple[NodeId, ...], at: float) -> None:
         self.emit(AttemptStopping(task.id, _phase(task).attempt, cause))
         borrowed, tenant_key, _, _ = sort_key(self.state, task, at)
         self.emit(ReservationMade(task.id, to, at, True, bool(borrowed), tenant_key))
@@ -78,9 +78,9 @@ class Move(NamedTuple):
 
     gain: float
     """Increase of the sum of speeds."""
-    task: Task
+    task: OpenTask
     nodes: tuple[NodeId, ...]
-    others: tuple[Task, ...] = ()
+    others: tuple[OpenTask, ...] = ()
 
 
 def find_move(state: State, at: float) -> Move | None:
@@ -105,7 +105,7 @@ def _slow(state: State, at: float) -> "Iterator[_Slow]":
 class _Slow:
     """A task that is slower than it could be."""
 
-    def __init__(self, state: State, task: Task, shape: Shape, at: float) -> None:
+    def __init__(self, state: State, task: OpenTask, shape: Shape, at: float) -> None:
         self._state, self._task, self._shape, self._at = state, task, shape, at
         self._left = task.estimate.seconds - task.served_at(at) if task.estimate else 0.0
         """Expected remaining work, in seconds at full speed; 0 or less: unknown."""
@@ -179,7 +179,7 @@ class _Slow:
 
     def _who_makes_room(
         self, device_group: DeviceGroup, home: DeviceGroup, gain: float
-    ) -> tuple[list[Task], float] | None:
+    ) -> tuple[list[OpenTask], float] | None:
         """Return the tasks of a device group that can swap with ours at the least loss, and that loss."""
         task = self._task
         need, free = (
@@ -189,7 +189,7 @@ class _Slow:
         there = ResourceAmount(home.free, home.host.cpus_free, home.host.memory_free).plus(held_on(home, task))
         if device_group.host is home.host:  # same node: the tasks keep their CPUs and memory
             need, there = need._replace(cpus=0, memory_mib=0), there._replace(cpus=MUCH, memory_mib=MUCH)
-        chosen: list[Task] = []
+        chosen: list[OpenTask] = []
         loss = 0.0
         others = sorted(self._others(device_group, home, gain), key=lambda each: (each[0] / _gpus(each[1]), each[1].id))
         for lost, other in others:
@@ -201,7 +201,7 @@ class _Slow:
                 free, there, loss = free.plus(held), there.plus(held, -1), loss + lost
         return (chosen, loss) if chosen and free.covers(need) else None
 
-    def _others(self, device_group: DeviceGroup, home: DeviceGroup, gain: float) -> Iterator[tuple[float, Task]]:
+    def _others(self, device_group: DeviceGroup, home: DeviceGroup, gain: float) -> Iterator[tuple[float, OpenTask]]:
         """Yield tasks of a device group that could swap with ours and lose less than it gains, and each loss."""
         state, at, rank = self._state, self._at, self._state.policy.rank
         for other in state.on_node[device_group.host.spec.id].values():
@@ -222,18 +222,18 @@ class _Slow:
                 yield loss, other
 
 
-def _phase(task: Task) -> Running:
+def _phase(task: OpenTask) -> Running:
     assert isinstance(task.phase, Running)
     return task.phase
 
 
-def _gpus(task: Task) -> int:
+def _gpus(task: OpenTask) -> int:
     return task.spec.resources.gpus * task.spec.resources.nodes
 
 
-def _is_old_enough(state: State, task: Task, at: float) -> bool:
+def _is_old_enough(state: State, task: OpenTask, at: float) -> bool:
     return at - _phase(task).since >= state.settings.preemption_min_run_seconds
 
 
-def _is_reachable(state: State, task: Task) -> bool:
+def _is_reachable(state: State, task: OpenTask) -> bool:
     return not any(state.index.hosts[node].lost for node in _phase(task).placement.nodes)

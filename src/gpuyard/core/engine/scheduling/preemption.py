@@ -35,7 +35,7 @@ from gpuyard.core.engine.phases import HOLDING, Running, Stopping
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage, closed_by_model, left_for
 from gpuyard.core.engine.scheduling.backfill import ResourceAmount, need_of
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
 from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape
@@ -48,16 +48,18 @@ class PreemptionPlan(NamedTuple):
     """A way to make room: the nodes, the tasks to stop and the right to stop them."""
 
     nodes: tuple[NodeId, ...]
-    victims: tuple[Task, ...]
+    victims: tuple[OpenTask, ...]
     why: CauseKind
 
 
-def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[PreemptionPlan | None, float | None]:
+def find_preemption(
+    state: State, task: OpenTask, shape: Shape, at: float
+) -> tuple[PreemptionPlan | None, float | None]:
     """Return the cheapest way to make room for a task; else None, and when to retry if a victim is too young."""
     rights = _Rights(state, task, shape, at)
     if not rights.any:
         return None, None
-    here: list[tuple[float, float, int, DeviceGroup, list[Task]]] = []
+    here: list[tuple[float, float, int, DeviceGroup, list[OpenTask]]] = []
     closed = shape.above_quota(rights.left_milli) | closed_by_model(task.tenant_usage, shape, state.index)
     for at_best, device_group in islice(
         _candidates(state, shape, closed, rights), max(state.settings.search_depth, 2 * shape.nodes)
@@ -79,7 +81,7 @@ def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[
     return PreemptionPlan(tuple(way[3].host.spec.id for way in chosen), victims, why), None
 
 
-def preemptible_gpus(state: State, task: Task, node: NodeId, at: float) -> int:
+def preemptible_gpus(state: State, task: OpenTask, node: NodeId, at: float) -> int:
     """Return an upper bound of the GPUs of a node that a waiting task could take: only ranks are checked."""
     rank, in_steps, settings = state.policy.rank, state.policy.changes_at is not None, state.settings
     above = rank(task, at, settings) + state.policy.margin if rank else inf
@@ -93,7 +95,7 @@ def preemptible_gpus(state: State, task: Task, node: NodeId, at: float) -> int:
     )  # fmt: skip
 
 
-def loss(victim: Task, at: float) -> float:
+def loss(victim: OpenTask, at: float) -> float:
     """Return the GPU-seconds that stopping a task wastes."""
     assert isinstance(victim.phase, Running)
     gpus = victim.phase.placement.charge_milli / MILLI
@@ -117,7 +119,7 @@ class _UnderWay:
                     _add(self.lost_by_class, self.lost_by_tenant, victim, charge)
 
 
-def _add(by_class: list[int], by_tenant: dict[TenantId, int], task: Task, milli: int) -> None:
+def _add(by_class: list[int], by_tenant: dict[TenantId, int], task: OpenTask, milli: int) -> None:
     by_class[task.class_index] += milli
     by_tenant[task.spec.tenant] = by_tenant.get(task.spec.tenant, 0) + milli
 
@@ -125,7 +127,7 @@ def _add(by_class: list[int], by_tenant: dict[TenantId, int], task: Task, milli:
 class _Rights:
     """What one waiting task may do to others at this instant."""
 
-    def __init__(self, state: State, task: Task, shape: Shape, at: float) -> None:
+    def __init__(self, state: State, task: OpenTask, shape: Shape, at: float) -> None:
         self._state, self._task, self._at = state, task, at
         policy = state.policy
         self._rank = policy.rank
@@ -152,7 +154,7 @@ class _Rights:
         self.tenant_missing = max(0, need - left.in_tenant)
         """What the victims must release of the quotas of class and tenant."""
 
-    def may_stop(self, victim: Task) -> bool:
+    def may_stop(self, victim: OpenTask) -> bool:
         """Whether a running task may be stopped for the waiting task and is old enough; else `retry_at` may be set."""
         phase, settings = victim.phase, self._state.settings
         if not isinstance(phase, Running) or victim.preemption is Preemption.NEVER:
@@ -169,12 +171,12 @@ class _Rights:
             return False
         return True
 
-    def are_enough(self, victims: Iterable[Task]) -> bool:
+    def are_enough(self, victims: Iterable[OpenTask]) -> bool:
         """Whether the quotas have room once these victims have ended."""
         given_back = sum(victim.active.placement.charge_milli for victim in victims)
         return given_back >= max(self.class_missing, self.tenant_missing)
 
-    def by_policy(self, victim: Task) -> bool:
+    def by_policy(self, victim: OpenTask) -> bool:
         """Whether the policy gives the right to stop a task.
 
         A class that borrows may not stop a task of a class that uses no more than its part, and a task without a
@@ -193,7 +195,7 @@ class _Rights:
         """The rank that victims must exceed, if only their rank gives the right and is stored; else None."""
         return self._above if self._in_steps and not (self._class_claim or self._tenant_claim) else None
 
-    def rank(self, victim: Task) -> float:
+    def rank(self, victim: OpenTask) -> float:
         """Return how weakly a running task holds its GPUs (higher: weaker); 0 if the policy has no ranks."""
         if self._rank is None:
             return 0.0
@@ -204,7 +206,7 @@ class _Rights:
             found = self._ranks[victim.id] = self._rank(victim, self._at, self._state.settings)
         return found
 
-    def _by_quota(self, victim: Task) -> bool:
+    def _by_quota(self, victim: OpenTask) -> bool:
         """Whether a claim of the class or tenant gives the right to stop a task."""
         state = self._state
         other_class = victim.class_index != self._task.class_index
@@ -227,7 +229,7 @@ class _Rights:
         """Whether a tenant with usage `used` is within its guarantee, and the waiting task has no claim."""
         return theirs is not self._task.tenant_usage and not self._tenant_claim and used <= theirs.guarantee
 
-    def still_hold(self, victims: Iterable[Task]) -> bool:
+    def still_hold(self, victims: Iterable[OpenTask]) -> bool:
         """Whether the right to stop each victim still holds once the victims before it are taken."""
         state = self._state
         by_class = [self._class_keeps(class_index) for class_index in (ONLINE, BATCH)]
@@ -324,7 +326,9 @@ def will_be_cleared(state: State, reservation: Reservation, node: NodeId) -> boo
     )
 
 
-def _weakest(state: State, device_group: DeviceGroup, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
+def _weakest(
+    state: State, device_group: DeviceGroup, shape: Shape, rights: _Rights, at: float
+) -> list[OpenTask] | None:
     """Return the weakest victims that make room in a device group; empty: none is needed; None: it is impossible."""
     need, host = need_of(shape, device_group), device_group.host
     free = ResourceAmount(device_group.free, host.cpus_free, host.memory_free)
@@ -332,7 +336,7 @@ def _weakest(state: State, device_group: DeviceGroup, shape: Shape, rights: _Rig
         return []
     running = [victim for victim in state.on_node[host.spec.id].values() if rights.may_stop(victim)]
     running.sort(key=lambda victim: (-rights.rank(victim), loss(victim, at), victim.id))
-    chosen: list[Task] = []
+    chosen: list[OpenTask] = []
     for victim in running:
         if free.covers(need) and rights.are_enough(chosen):
             break
@@ -347,7 +351,7 @@ def _weakest(state: State, device_group: DeviceGroup, shape: Shape, rights: _Rig
     return chosen
 
 
-def _free_without(device_group: DeviceGroup, victims: list[Task]) -> ResourceAmount:
+def _free_without(device_group: DeviceGroup, victims: list[OpenTask]) -> ResourceAmount:
     """Return what a device group has free once these victims end; a shared GPU only if all its tasks are victims."""
     host = device_group.host
     free = ResourceAmount(device_group.free, host.cpus_free, host.memory_free)

@@ -16,7 +16,6 @@ from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import Event, TaskPlaced
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.refusals import ClassQuotaFull, HeldBack
-from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.quota import BATCH, ONLINE, check_quota
@@ -48,8 +47,8 @@ from gpuyard.core.engine.scheduling.try_place import (
     waits_for_better,
 )
 from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
-from gpuyard.core.engine.waiting.queue import NOTHING, Group, Line
+from gpuyard.core.engine.task import OpenTask
+from gpuyard.core.engine.waiting.queue import Group, Line
 from gpuyard.core.engine.waiting.wakeups import TOTAL, At, Blocked, ClassQuota, RoomOn, TenantQuota
 from gpuyard.core.placement.index import DeviceGroup
 
@@ -68,22 +67,20 @@ class SchedulingPass:
 
     def decide(self, at: float) -> None:
         """Place everything that can be placed, if a wake-up was published since the last pass."""
-        if not self.state.queue.is_quiet:
-            self.run(at)
-
-    def run(self, at: float) -> None:
-        """Place everything that can be placed."""
-        state, context, published = self.state, self.context, self.state.queue.published
+        state, context, queue = self.state, self.context, self.state.queue
+        if queue.is_quiet():
+            return
+        published = queue.published
         self._feature_cache = None
         context.begin(at)
-        if published.room:
-            self._wake_for_room()
-        first_round = True
-        while first_round or self._is_unsettled():
+        first_round, is_settled = True, False
+        while not is_settled:
             context.placed = 0
+            if published.room:
+                self._wake_for_room()
             if published.preemptible:
                 self._wake_for_preemptible()
-            if not context.keys_suffice:
+            if not state.keys_suffice:
                 self._wake_for_ranks()
             if published.tenant_quota:
                 self._unblock_tenants()
@@ -92,31 +89,19 @@ class SchedulingPass:
             if published.reservations:
                 self._reserve_for_next()
             self._drain()
-            first_round = False
-
-    def _is_unsettled(self) -> bool:
-        """Whether the pass so far may have unblocked a task that was blocked before."""
-        queue, context = self.state.queue, self.context
-        dropped = bool(self.state.reservations) and actions.drop_stopped_by_quota(context)
-        published = queue.published
-        return bool(
-            dropped
-            or queue.dirty
-            or published.preemptible
-            or published.reservations
-            or published.tenant_quota
-            or (context.placed and not context.keys_suffice)
-        )
+            if state.reservations:
+                actions.drop_stopped_by_quota(context)
+            first_round, is_settled = False, queue.is_quiet() and (state.keys_suffice or not context.placed)
 
     def _drain(self) -> None:
         """Try the candidates in order; where ranks change with usage, rank a task again before it is tried."""
-        keys_suffice = self.context.keys_suffice
+        keys_suffice = self.state.keys_suffice
         if not keys_suffice:
             self._push_reserved()
         self._push_dirty()
         ready, published = self.ready, self.state.queue.published
         while True:
-            if published.class_quota != NOTHING and self._try_first_of_a_class():
+            if published.class_quota and self._try_first_of_a_class():
                 continue
             if not ready:
                 return
@@ -145,14 +130,15 @@ class SchedulingPass:
         room, queue.published.room = queue.published.room, {}
         if queue.for_tenant:
             queue.quotas_changed(next(iter(room.values())), except_total=True)
-        woken, dirty, version = set[int](), queue.dirty, index.version
-        self.context.woken = woken
+        woken: set[int] = set()
+        dirty, version = queue.dirty, index.version
+        self.context.only_room, self.context.woken = None, woken
         for number, cause in room.items():
             device_group = index.device_groups[number]
             if device_group is None or not device_group.host.open:
                 continue
             bit, free = device_group.bit, device_group.free
-            if len(room) == 1 and self.context.backfills and not state.preemptible:
+            if len(room) == 1 and state.backfills and not state.preemptible:
                 self.context.only_room = device_group
             for gpus, lines in queue.by_gpus.items():
                 if gpus > free:
@@ -194,9 +180,7 @@ class SchedulingPass:
         queue, node = state.queue, device_group.host.spec.id
         if node not in state.preemptible:
             return
-        quotas = self.context.keys_suffice and bool(
-            queue.for_tenant or queue.for_class[ONLINE] or queue.for_class[BATCH]
-        )
+        quotas = self.state.keys_suffice and bool(queue.for_tenant or queue.for_class[ONLINE] or queue.for_class[BATCH])
         bit, free, usable = device_group.bit, device_group.free, device_group.usable.bit_count()
         for gpus, lines in queue.by_gpus.items():
             if gpus <= usable:
@@ -215,7 +199,7 @@ class SchedulingPass:
                         else:
                             queue.wake(line, cause)
 
-    def _first_tasks(self, line: Line, *, every_group: bool) -> Iterator[Task]:
+    def _first_tasks(self, line: Line, *, every_group: bool) -> Iterator[OpenTask]:
         """Yield the best task of each class of a line, or of each group, blocked or not."""
         if every_group:
             yield from (top[2] for group in line.groups.values() if (top := group.top()) is not None)
@@ -245,7 +229,7 @@ class SchedulingPass:
             for limit in tuple(queue.for_tenant.get(tenant, ())):
                 still_waits = False
                 while not still_waits and (first := queue.first_for_tenant(tenant, limit)) is not None:
-                    still_waits = self.context.keys_suffice and limit == TOTAL and self._still_waits(first[2])
+                    still_waits = self.state.keys_suffice and limit == TOTAL and self._still_waits(first[2])
                     if still_waits and not may_preempt:
                         break
                     line = queue.unblock_group(
@@ -271,7 +255,7 @@ class SchedulingPass:
         state, queue = self.state, self.state.queue
         cause, queue.published.reservations = queue.published.reservations, None
         assert cause is not None
-        if state.settings.backfill is Backfill.NONE:
+        if not state.backfills:
             queue.wake_for_reservation(cause)
         else:
             actions.reserve_for_next(self.context, cause)
@@ -313,20 +297,21 @@ class SchedulingPass:
         """Add the best task of a line and class to the candidates of the pass."""
         if line.class_blocked[class_index] is not None:
             return
-        if not self.context.keys_suffice:
+        if not self.state.keys_suffice:
             if (entry := best_of(self.context, line, class_index)) is not None:
                 heappush(self.ready, entry)
             return
         head = line.head(class_index)
         if head is None:
             return
+        key, task, group = head
         state, shape = self.state, line.shape
         if shape.version != state.index.version:
             shape.refresh(state.index)
         usage = state.classes[class_index]
-        if usage.used + shape.need_milli > usage.limit and self._blocks_class_at_once(line, head[1], head[2]):
+        if usage.used + shape.need_milli > usage.limit and self._blocks_class_at_once(line, task, group):
             return
-        heappush(self.ready, (head[0], head[1], line, head[2]))
+        heappush(self.ready, (key, task, line, group))
 
     def _blocks_class_at_once(self, line: Line, task_id: TaskId, group: Group) -> bool:
         """Block a line whose class is at its limit without trying it; return whether that was done."""
@@ -343,23 +328,21 @@ class SchedulingPass:
 
     def _try_first_of_a_class(self) -> bool:
         """ClassQuota: try the first task that waits for a class quota, if it precedes all candidates."""
-        queue, published = self.state.queue, self.state.queue.published
+        state, queue, ready = self.state, self.state.queue, self.ready
+        freed = queue.published.class_quota
         for class_index in CLASS_INDEXES:
-            cause = published.class_quota[class_index]
-            if cause is None:
+            if class_index not in freed:
                 continue
-            if not self.context.keys_suffice:
+            cause, waiting = freed[class_index], queue.for_class[class_index]
+            if not state.keys_suffice:
                 self._unblock_all(class_index, cause)
                 continue
-            waiting = queue.for_class[class_index]
-            if self.ready and waiting and waiting[0] > self.ready[0]:
+            if ready and waiting and waiting[0] > ready[0]:
                 continue  # a candidate precedes everything that waits for the quota
-            first = first_for_class(self.context, class_index)
-            if first is None or not (
-                self.state.classes[class_index].fits(first[2].shape.need_milli) or self.state.may_preempt()
-            ):
-                published.class_quota[class_index] = None
-            elif not self.ready or first[:2] < self.ready[0][:2]:
+            first = first_for_class(self.context, class_index) if waiting else None
+            if first is None or not (state.classes[class_index].fits(first[2].shape.need_milli) or state.may_preempt()):
+                del freed[class_index]
+            elif not ready or first[:2] < ready[0][:2]:
                 line = queue.unblock_class(class_index)
                 line.cause = cause
                 if line.blocked is None and (head := line.head(class_index)) is not None:
@@ -370,7 +353,7 @@ class SchedulingPass:
     def _unblock_all(self, class_index: int, cause: Cause) -> None:
         """Where ranks change with every placement, unblock all lines that wait for the quota of a class."""
         queue = self.state.queue
-        queue.published.class_quota[class_index] = None
+        del queue.published.class_quota[class_index]
         while queue.first_for_class(class_index) is not None:
             line = queue.unblock_class(class_index)
             if line.blocked is None:
@@ -395,7 +378,7 @@ class SchedulingPass:
             self._place(task, line, group, found)
             return
         assert type(found) is Blocked
-        if found is NO_ROOM and not (state.preemptible or context.depth or state.reservations):
+        if found is NO_ROOM and not (state.preemptible or state.reservation_depth or state.reservations):
             line.blocked = found  # the usual case: neither preemption nor a reservation is possible
         elif found.preemption_helps and state.preemptible and actions.preempt(context, task, line.shape, line):
             self._push(line, class_index)
@@ -416,7 +399,7 @@ class SchedulingPass:
             ready[:] = [entry for entry in ready if entry[2].blocked is None]
             heapify(ready)
 
-    def _place(self, task: Task, line: Line, group: Group, placement: Placement) -> None:
+    def _place(self, task: OpenTask, line: Line, group: Group, placement: Placement) -> None:
         """Place a task, or let it wait for faster GPUs if the advisor or the rule of the policy says so."""
         state, context, policy = self.state, self.context, self.state.policy
         if self.advisor is not None and policy.advised:
@@ -436,19 +419,19 @@ class SchedulingPass:
         if state.queue.published.reservations:
             self._reserve_for_next()
 
-    def _block(self, task: Task, line: Line, group: Group, blocked: Blocked) -> None:
+    def _block(self, task: OpenTask, line: Line, group: Group, blocked: Blocked) -> None:
         """Record a task that was not placed in the queue's index, with or without a reservation."""
         queue, context = self.state.queue, self.context
         queue.block(line, group, blocked)
         where = blocked.wakeups[0]
         if isinstance(where, ClassQuota):
-            queue.published.class_quota[group.class_index] = None  # no task of the class goes before this one
+            queue.published.class_quota.pop(group.class_index, None)  # no task of the class goes before this one
         if blocked.reservation_helps:
-            if context.depth:
+            if self.state.reservation_depth:
                 actions.reserve(context, task, line.shape, line.cause)
         elif self.state.reservations:
             actions.drop_reservation(context, task)
-        if not context.backfills and not isinstance(where, RoomOn):
+        if not self.state.backfills and not isinstance(where, RoomOn):
             queue.wake_behind(task.id, Cause(CauseKind.QUEUE_CHANGED, task=task.id))
         if isinstance(where, TenantQuota):
             for wakeup in blocked.wakeups:

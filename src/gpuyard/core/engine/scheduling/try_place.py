@@ -16,7 +16,7 @@ from gpuyard.core.engine.quota import check_quota, closed_by_model, left_for
 from gpuyard.core.engine.scheduling.actions import CLASS_INDEXES, Context, first_in
 from gpuyard.core.engine.scheduling.backfill import blocking_reservations, reservations_before
 from gpuyard.core.engine.state import Reservation
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.waiting.queue import ClassEntry, Group, Line
 from gpuyard.core.engine.waiting.sort_key import is_borrowing, key_of_tenant, sort_key
 from gpuyard.core.engine.waiting.wakeups import (
@@ -44,7 +44,7 @@ CLASS_TOO_SMALL = tuple(Blocked(no.ClassQuotaTooSmall, (wakeup,)) for wakeup in 
 CLASS_FULL = tuple(Blocked(no.ClassQuotaFull, (wakeup,), True) for wakeup in CLASS_QUOTA)
 
 
-def try_place(context: Context, task: Task, line: Line, group: Group) -> Placement | Blocked:
+def try_place(context: Context, task: OpenTask, line: Line, group: Group) -> Placement | Blocked:
     """Return where a task can start now; or the refusal that stops it and the wake-ups that can change the refusal."""
     state, shape = context.state, line.shape
     index = state.index
@@ -60,7 +60,7 @@ def try_place(context: Context, task: Task, line: Line, group: Group) -> Placeme
     found: Placement | TaskId | None = None
     if task.avoid is not None:
         found = _find(context, task, shape, closed | index.device_groups_of((task.avoid,)), before)
-    if not isinstance(found, Placement):
+    if task.avoid is None or not isinstance(found, Placement):
         found = _find(context, task, shape, closed, before)
     if isinstance(found, Placement):
         return found
@@ -90,7 +90,7 @@ def waits_for_better(line: Line) -> DeviceGroupMask:
 
 
 def closed_to(
-    context: Context, task: Task, group: Group, shape: Shape, before: Sequence[Reservation]
+    context: Context, task: OpenTask, group: Group, shape: Shape, before: Sequence[Reservation]
 ) -> tuple[DeviceGroupMask, DeviceGroupMask]:
     """Return the device groups closed to a task: by limits on GPU models, and because it is charged too much there."""
     state = context.state
@@ -106,7 +106,7 @@ def closed_to(
 
 
 def _blocked_by_quota(
-    context: Context, task: Task, group: Group, shape: Shape, before: Sequence[Reservation]
+    context: Context, task: OpenTask, group: Group, shape: Shape, before: Sequence[Reservation]
 ) -> Blocked | None:
     """Return the block if a quota stops a task, or if another task goes before it at the same quota."""
     state, class_index, tenant = context.state, group.class_index, group.tenant
@@ -132,7 +132,7 @@ def _blocked_by_quota(
     return _blocked_by_reserved_quota(context, task, group, need, before) if before else None
 
 
-def _blocked_by_model(context: Context, task: Task, group: Group, shape: Shape) -> Blocked | None:
+def _blocked_by_model(context: Context, task: OpenTask, group: Group, shape: Shape) -> Blocked | None:
     """Return the block if the tenant's limit on GPU models closes all device groups, or another task goes first."""
     closed, limit = closed_by_model(group.tenant, shape, context.state.index), _model_limit(shape)
     wakeup = TenantQuota(group.tenant.id, limit)
@@ -146,7 +146,7 @@ def _blocked_by_model(context: Context, task: Task, group: Group, shape: Shape) 
 
 
 def _blocked_by_reserved_quota(
-    context: Context, task: Task, group: Group, need: int, before: Sequence[Reservation]
+    context: Context, task: OpenTask, group: Group, need: int, before: Sequence[Reservation]
 ) -> Blocked | None:
     """Return the block if reservations of tasks that go before will use what a quota has left."""
     left = left_for(task, context.state.classes, before)
@@ -200,10 +200,10 @@ def _block_elsewhere(context: Context, line: Line, class_index: int) -> None:
             queue.block(line, next_head[2], blocked)
 
 
-def _first_at_class(context: Context, task: Task, class_index: int) -> TaskId | None:
+def _first_at_class(context: Context, task: OpenTask, class_index: int) -> TaskId | None:
     """Return the first task that waits for the quota of the class, if it goes before `task`."""
     waiting = context.state.queue.for_class[class_index]
-    if context.keys_suffice:
+    if context.state.keys_suffice:
         mine = (task.key, task.id)
         if waiting[0][:2] >= mine:
             return None  # no later entry goes before either, stale or not
@@ -218,13 +218,13 @@ def _first_at_class(context: Context, task: Task, class_index: int) -> TaskId | 
     return None
 
 
-def _first_at_tenant(context: Context, task: Task, limit: str) -> TaskId | None:
+def _first_at_tenant(context: Context, task: OpenTask, limit: str) -> TaskId | None:
     """Return a task of the same tenant that this limit stops and that goes before; SOME has no such order."""
     state, tenant = context.state, task.spec.tenant
     queue = state.queue
     if limit == SOME or tenant not in queue.for_tenant:
         return None
-    if context.keys_suffice:
+    if state.keys_suffice:
         first = queue.first_for_tenant(tenant, limit)
         return first[1] if first is not None and first[:2] < (task.key, task.id) else None
     mine = sort_key(state, task, context.at)
@@ -253,12 +253,12 @@ def best_of(context: Context, line: Line, class_index: int) -> Ready | None:
 
 
 def _find(
-    context: Context, task: Task, shape: Shape, closed: DeviceGroupMask, before: Sequence[Reservation]
+    context: Context, task: OpenTask, shape: Shape, closed: DeviceGroupMask, before: Sequence[Reservation]
 ) -> Placement | TaskId | None:
     """Find room that is not reserved for a task that goes before; else return the task the room is kept for, if any."""
     state = context.state
     order = state.order_for(shape.gpus)
-    if not context.backfills and (first := _first_without_backfill(context, task, shape)):
+    if not state.backfills and (first := _first_without_backfill(context, task, shape)):
         return first
     if not before:
         return choose(shape, state.index, order, closed, model=task.model)
@@ -278,7 +278,7 @@ def _find(
     return placement
 
 
-def _first_without_backfill(context: Context, task: Task, shape: Shape) -> TaskId | None:
+def _first_without_backfill(context: Context, task: OpenTask, shape: Shape) -> TaskId | None:
     """Without backfill: return a task that goes before and wants any of the same nodes."""
     state = context.state
     mine = sort_key(state, task, context.at)

@@ -17,18 +17,19 @@ their own: the first entry goes first, and those behind it wait while it does no
 a large one. When the quota has room again, only that first entry is tried.
 
 The length of run is part of the line (in steps of a factor of eight) because a short task may be backfilled before a
-reservation where a long one may not. Heaps are cleaned lazily: an entry is valid while its task is still queued in that
-group under that key.
+reservation where a long one may not. Heaps are cleaned lazily: an entry of a group is valid while its task is still
+queued in that group under that key, and one of the heads while its group is `listed` with it.
 """
 
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
 from gpuyard.core.domain.causes import Cause, CauseKind
+from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import Preemption, TaskId, TenantId
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
-from gpuyard.core.engine.task import UNKNOWN, Task
+from gpuyard.core.engine.task import UNKNOWN, OpenTask
 from gpuyard.core.engine.waiting.wakeups import (
     RESERVATION_ENDED,
     TOTAL,
@@ -45,15 +46,13 @@ from gpuyard.core.placement.shape import Shape
 SLACK = 64
 """Number of stale entries a heap may hold before it is cleaned."""
 
-Entry = tuple[float, TaskId, Task]
+Entry = tuple[float, TaskId, OpenTask]
 Head = tuple[float, TaskId, "Group"]
 """The best task of a group: key, task number, group."""
 ClassEntry = tuple[float, TaskId, "Line"]
 """The best task of a class in a line that waits for the quota of the class: key, task number, line."""
 
 LIMITS_CHANGED = Cause(CauseKind.LIMITS_CHANGED)
-NOTHING = [None, None]
-"""Value of `Published.class_quota` when nothing was published."""
 
 
 class Group:
@@ -69,8 +68,8 @@ class Group:
         self.heap: list[Entry] = []
         self.size = 0
         """Number of waiting tasks; the heap may also hold entries of tasks that left."""
-        self.listed: Entry | None = None
-        """The entry that represents the group among the heads of its line."""
+        self.listed: Head | None = None
+        """Its best task among the heads of its line; None: that task has left, or the group is blocked."""
         self.blocked: Blocked | None = None
         """Set while a limit of the tenant stops the group."""
         self.limit = TOTAL
@@ -143,30 +142,28 @@ class Line:
         """Return the best task of a class whose group is not blocked by a tenant limit."""
         heads = self.heads[class_index]
         while heads:
-            entry = heads[0]
-            key, number, group = entry
-            if group.heap:
-                first_key, first, task = group.heap[0]
-                if first == number and first_key == key == task.key and task.group is group and group.blocked is None:
-                    return entry  # fast path: the usual case, without a function call
+            head = heads[0]
+            group = head[2]
+            if group.listed is head:
+                return head
             top = group.top()
-            if top is not None and top[1] == entry[1] and top[0] == entry[0] and group.blocked is None:
-                return entry
-            heappop(heads)
-            if group.listed is not None and group.listed[:2] == entry[:2]:
-                group.listed = None
-            if top is not None and group.blocked is None:
-                self.list(group, top)
+            if top is not None and group.listed is None and group.blocked is None:
+                group.listed = (top[0], top[1], group)
+                heapreplace(heads, group.listed)
+            else:
+                heappop(heads)
         return None
 
     def list(self, group: Group, top: Entry) -> None:
         """Add the best task of a group to the heads."""
-        if group.listed != top:
-            group.listed = top
+        if group.listed is None or group.listed[1] != top[1]:
+            group.listed = (top[0], top[1], group)
             heads = self.heads[group.class_index]
-            heappush(heads, (top[0], top[1], group))
+            heappush(heads, group.listed)
             if len(heads) > SLACK + 2 * len(self.groups):
                 heads[:] = sorted(self.tops(group.class_index))
+                for head in heads:
+                    head[2].listed = head
 
     def tops(self, class_index: int) -> Iterator[Head]:
         """Yield the best task of every group of a class that is not blocked, in no particular order."""
@@ -201,7 +198,7 @@ class Queue:
 
     # --- tasks come and go ---------------------------------------------------------------------------------------
 
-    def push(self, task: Task, resources: Resources, pin: DeviceGroupMask, seconds: float) -> Line:
+    def push(self, task: OpenTask, resources: Resources, pin: DeviceGroupMask, seconds: float) -> Line:
         """Add a task to the queue under its current key; return its line."""
         length = -1 if seconds == UNKNOWN else int(seconds).bit_length() // 3
         line_key = (resources, length, pin, task.preemption is Preemption.NEVER)
@@ -240,7 +237,8 @@ class Queue:
             if waiting[0][1] == top[1]:
                 self.published.tenant_quota[group.tenant.id] = Cause(CauseKind.QUEUED, task=top[1])
             return
-        line.list(group, top)
+        if group.heap[0] is top:  # not an older entry of the same task, which `Line.head` will clean
+            line.list(group, top)
         if line.class_blocked[class_index] is not None and line.number not in self.for_class_limit[class_index]:
             lines = self.for_class[class_index]
             heappush(lines, (top[0], top[1], line))
@@ -275,30 +273,31 @@ class Queue:
                     waiting.append((head[0], head[1], line))
         waiting.sort()
 
-    def remove(self, task: Task) -> None:
-        """Remove a task; its heap entries are cleaned when they reach the top."""
+    def remove(self, task: OpenTask) -> None:
+        """Remove a queued task; its heap entries are cleaned when they reach the top."""
         group, task.group = task.group, None
-        if group is not None:
-            self.waiting -= 1
-            group.size -= 1
-            if group.blocked is not None:
-                self.published.tenant_quota[group.tenant.id] = Cause(CauseKind.QUEUE_CHANGED, task=task.id)
-            elif group.line.class_blocked[group.class_index] is not None:
-                self.published.class_quota[group.class_index] = Cause(CauseKind.QUEUE_CHANGED, task=task.id)
+        assert group is not None, f"task {task.id} is not queued"
+        self.waiting -= 1
+        group.size -= 1
+        if group.listed is not None and group.listed[1] == task.id:
+            group.listed = None
+        if group.blocked is not None:
+            self.published.tenant_quota[group.tenant.id] = Cause(CauseKind.QUEUE_CHANGED, task=task.id)
+        elif group.line.class_blocked[group.class_index] is not None:
+            self.published.class_quota[group.class_index] = Cause(CauseKind.QUEUE_CHANGED, task=task.id)
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
-    @property
     def is_quiet(self) -> bool:
-        """Whether nothing was published since the last pass, and no line is to be tried."""
+        """Return whether nothing was published since the last pass, and no line is to be tried."""
         published = self.published
         return not (
             published.room
-            or published.preemptible
             or self.dirty
-            or published.reservations
+            or published.class_quota
             or published.tenant_quota
-            or published.class_quota != NOTHING
+            or published.preemptible
+            or published.reservations
         )
 
     def room_gained(self, group: int, cause: Cause) -> None:
@@ -343,7 +342,7 @@ class Queue:
     def quotas_changed(self, cause: Cause, *, except_total: bool = False) -> None:
         """Publish every quota; `except_total`: only tenant limits other than TOTAL, which depend on nodes."""
         if not except_total:
-            self.published.class_quota = [cause, cause]
+            self.published.class_quota.update({ONLINE: cause, BATCH: cause})
         for tenant, by_limit in self.for_tenant.items():
             for limit, waiting in by_limit.items():
                 if waiting and not (except_total and limit == TOTAL):
@@ -512,6 +511,25 @@ class Queue:
         line = heappop(self.for_class[class_index])[2]
         line.class_blocked[class_index] = None
         return line
+
+    # --- looking: nothing is cleaned -----------------------------------------------------------------------------------
+
+    def refusals_at_tenant(self, tenant: TenantId) -> set[type[Refusal]]:
+        """Return why tasks wait for limits of a tenant; empty: none does."""
+        return {
+            group.blocked.refusal
+            for waiting in self.for_tenant.get(tenant, {}).values()
+            for _, _, group in waiting
+            if group.blocked is not None and group.size
+        }
+
+    def waits_for_class(self, class_index: int) -> bool:
+        """Whether a task waits for the quota of a class."""
+        return any(
+            line.class_blocked[class_index] is not None
+            and any(group.size and group.class_index == class_index for group in line.groups.values())
+            for _, _, line in self.for_class[class_index]
+        )
 
     # --- forgetting --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.quota import TenantUsage
 from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 
 SortKey = tuple[int, float, float, TaskId]
 
@@ -20,7 +20,7 @@ GUARANTEED = -1.0
 """Tenant key of a task that its tenant's guarantee covers."""
 
 
-def sort_key(state: State, task: Task, at: float) -> SortKey:
+def sort_key(state: State, task: OpenTask, at: float) -> SortKey:
     """Return the sort key of a waiting task."""
     borrowing = is_borrowing(state, task.class_index)
     need = task.group.line.shape.need_milli if task.group is not None else 0

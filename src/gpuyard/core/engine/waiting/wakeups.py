@@ -99,8 +99,8 @@ class Published:
         """Device groups, by number, that gained room."""
         self.preemptible: dict[int, Cause] = {}
         """Device groups, by number, in which a preemptible task began to run."""
-        self.class_quota: list[Cause | None] = [None, None]
-        """By class: the class uses less, or another entry is now first in line for its quota."""
+        self.class_quota: dict[int, Cause] = {}
+        """By class, if the class uses less, or another entry is now first in line for its quota."""
         self.tenant_quota: dict[TenantId, Cause] = {}
         """Tenants that use less or may use more, or whose quota has another entry first in line."""
         self.reservations: Cause | None = None

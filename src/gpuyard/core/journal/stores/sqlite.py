@@ -12,15 +12,11 @@ Only `append` uses the connection that writes. Every reader has its own connecti
 snapshots and retire at the same time. opening.py checks a folder before it is opened.
 """
 
-import gzip
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Self
-
-import msgspec
 
 from gpuyard.core.domain.errors import EventsRetired, JournalError, NoJournal, StorageFull
 from gpuyard.core.journal import snapshots
@@ -30,15 +26,11 @@ from gpuyard.core.journal.files import as_journal_errors, no_space
 from gpuyard.core.journal.folders import close_files, closed_folder
 from gpuyard.core.journal.port import AuditRetention
 from gpuyard.core.journal.records import JournalEntry, Position, Record, Snapshot
-from gpuyard.core.journal.stores import head, opening, segment, wal
-from gpuyard.system.files import NO_SPACE, replace_file, replacing, sync_folder
+from gpuyard.core.journal.stores import head, opening, retiring, segment, wal
+from gpuyard.system.files import NO_SPACE, sync_folder
 
 SEGMENT_EVENTS = 65_536
 """About 15 MB: small enough to retire often, large enough to keep the number of segments of a year low."""
-_BY = b',"by":"'
-"""Occurs in the payload of every event with a `by`, and in few others: a cheap filter before decoding."""
-_GZIP_LEVEL = 6
-"""Compresses a segment to a fifth of its size in a fifth of a second."""
 
 
 class SqliteJournal:
@@ -232,9 +224,10 @@ class SqliteJournal:
         with self._retiring, as_journal_errors(self._folder):
             while path := self._oldest_covered():
                 if into is not None:
-                    _pack(path, into)
+                    retiring.pack(path, into)
                 if audit is not None:
-                    self._keep(path, audit)
+                    first = segment.first_seq(path)
+                    retiring.keep_audit(segment.read_rows([path], first - 1), first, audit, self._codec)
                 path.unlink()
                 sync_folder(self._folder)
                 with self._mutex:
@@ -255,20 +248,6 @@ class SqliteJournal:
             finally:
                 self._noted.close()
                 os.close(self._lock)
-
-    def _keep(self, path: Path, audit: AuditRetention) -> None:
-        """Write the events that the audit keeps as lines of JSON, in the format of `gpuyard.core.journal.read`."""
-        decode, encode = self._codec.decode, msgspec.json.Encoder().encode
-        first = segment.first_seq(path)
-        with as_journal_errors(audit.folder):
-            closed_folder(audit.folder, "folder of the audit", "storage.data_dir")
-            records = (
-                decode(seq, payload) for seq, payload, _ in segment.read_rows([path], first - 1) if _BY in payload
-            )
-            lines = [encode(record) + b"\n" for record in records if audit.wanted(record)]
-            if lines:
-                kept = gzip.compress(b"".join(lines), _GZIP_LEVEL)
-                replace_file(audit.folder / f"audit-{first:012d}.jsonl.gz", kept)
 
     def _oldest_covered(self) -> Path | None:
         with self._mutex:
@@ -374,12 +353,3 @@ def read_folder(folder: Path, after: int | None = None, codec: Codec = CODEC) ->
         raise NoJournal(f"There is no journal in {folder}.")
     for seq, payload, _ in segment.read_rows(paths, segment.first_seq(paths[0]) - 1 if after is None else after):
         yield codec.decode(seq, payload)
-
-
-def _pack(path: Path, folder: Path) -> None:
-    """Compress a full segment into a folder. If the process is killed here, the next call starts over."""
-    packed = folder / (path.name + segment.PACKED)
-    with as_journal_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with replacing(packed) as new, path.open("rb") as plain, gzip.open(new, "wb", _GZIP_LEVEL) as file:
-            shutil.copyfileobj(plain, file)

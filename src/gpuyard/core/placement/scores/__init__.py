@@ -6,7 +6,7 @@ numbers of free GPUs by preference, so a decision needs no scan.
 `weighted_search`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.placement.demand import Demand
@@ -15,7 +15,7 @@ from gpuyard.core.placement.scores import best_fit, fragmentation, spread, weigh
 from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 from gpuyard.core.placement.scores.weighted import WeightedCosts
 
-NodeOrder = Sequence[int] | FragmentationCosts | WeightedCosts
+NodeOrder = range | FragmentationCosts | WeightedCosts
 """Numbers of free GPUs in order of preference, or a table of costs, which holds for all numbers of GPUs."""
 ScoreFunction = Callable[[int, Index, Demand, Settings], NodeOrder]
 """(GPUs wanted, index of free resources, demand of the open tasks, settings) -> the order in which nodes are tried."""

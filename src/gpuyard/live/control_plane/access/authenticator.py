@@ -51,7 +51,7 @@ class Authenticator:
         self._local_uids = trusted_uids() if local_uids is None else local_uids
 
     def authenticate(
-        self, headers: Iterable[tuple[bytes, bytes]], connection: LoopbackConnection
+        self, headers: Iterable[tuple[bytes, bytes]], connection: LoopbackConnection, *, note_use: bool = True
     ) -> Principal | Denied:
         """Return the principal, or a denial. Header names are lowercase, as ASGI and gRPC deliver them."""
         authorization: bytes | None = None
@@ -64,18 +64,18 @@ class Authenticator:
             elif name in _FORWARDED:
                 forwarded = True
         if authorization is not None:
-            return self._by_token(authorization, connection.peer[0])
+            return self._by_token(authorization, connection.peer[0], note_use=note_use)
         uid = None if forwarded else connection.peer_uid
         if uid is None or uid not in self._local_uids:
             return _NO_TOKEN
         return Principal(_name_of(uid), None, Role.ADMIN, AuthMethod.LOCAL, connection.peer[0])
 
-    def _by_token(self, authorization: bytes, address: str) -> Principal | Denied:
+    def _by_token(self, authorization: bytes, address: str, *, note_use: bool) -> Principal | Denied:
         scheme, _, token = authorization.decode("latin-1").strip().partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             return _NOT_BEARER
-        return self._store.find(token, address)
+        return self._store.find(token, address, note_use=note_use)
 
 
 @cache

@@ -361,8 +361,13 @@ class AccessStore:
         """Begin the session of a browser after a successful login; it ends after this many seconds at the latest."""
         return self.make_token(username, "browser session", self._clock() + seconds, AuthMethod.SESSION, uid)
 
-    def find_session(self, secret: str, address: str, uid: int | None, idle_seconds: float) -> Principal | Denied:
-        """Return the principal of a session, from memory; one that was not used for `idle_seconds` has ended."""
+    def find_session(
+        self, secret: str, address: str, uid: int | None, idle_seconds: float, *, note_use: bool = True
+    ) -> Principal | Denied:
+        """Return the principal of a session, from memory; one that was not used for `idle_seconds` has ended.
+
+        Without `note_use`, this is not a use of it.
+        """
         token = self._tokens.get(self._by_digest.get(_digest(secret), ""))
         user = self._users.get(token.username) if token else None
         if token is None or user is None or token.via is not AuthMethod.SESSION or token.revoked_at is not None:
@@ -373,7 +378,7 @@ class AccessStore:
         used_at = self._used.get(token.id, token.last_used_at) or token.created_at
         if (token.expires_at or 0.0) <= now or now - used_at >= idle_seconds:
             return _denied("SessionExpired", "This session has expired. Log in again.")
-        return self._admit(token, user, address, now)
+        return self._admit(token, user, address, now, note_use=note_use)
 
     def end_session(self, token_id: str) -> None:
         """End a session; nothing of it is kept."""
@@ -411,7 +416,7 @@ class AccessStore:
                 self._tokens[token_id] = revoked
         return None
 
-    def find(self, secret: str, address: str) -> Principal | Denied:
+    def find(self, secret: str, address: str, *, note_use: bool = True) -> Principal | Denied:
         """Return the principal of a token, from memory. Called for every request."""
         token = self._tokens.get(self._by_digest.get(_digest(secret), ""))
         user = self._users.get(token.username) if token else None
@@ -427,14 +432,14 @@ class AccessStore:
                 "TokenExpired",
                 f"This token expired at {_spoken(token.expires_at)}. Create another one or log in again.",
             )
-        return self._admit(token, user, address, now)
+        return self._admit(token, user, address, now, note_use=note_use)
 
-    def _admit(self, token: Token, user: User, address: str, now: float) -> Principal | Denied:
+    def _admit(self, token: Token, user: User, address: str, now: float, *, note_use: bool) -> Principal | Denied:
         if user.disabled:
             return _denied("UserDisabled", f"The user {user.username} is disabled. Ask an administrator.")
         last_used_at = self._used.get(token.id, token.last_used_at)
         exact = token.via is AuthMethod.SESSION  # it ends when it is not used
-        if last_used_at is None or exact or now - last_used_at >= _USE_NOTED_SECONDS:
+        if note_use and (last_used_at is None or exact or now - last_used_at >= _USE_NOTED_SECONDS):
             self._used[token.id] = now
         return Principal(user.username, user.tenant, user.role, token.via, address, token.id)
 

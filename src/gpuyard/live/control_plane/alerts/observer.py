@@ -7,12 +7,13 @@ because a commit that hangs is one of the things to be noticed.
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.events import TaskPlaced
+from gpuyard.core.domain.refusals import BudgetSpent
 from gpuyard.core.domain.values import MILLI, NodeId, TaskStatus
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.records import Record
@@ -30,6 +31,8 @@ IDLE_POWER = 0.35
 """A GPU that draws more than this part of its power limit works, whatever its utilization says."""
 LEAST_JUDGED = 20
 """A median error of fewer tasks says nothing about the predictor."""
+STUCK, COMMIT_SECONDS, COMMITS = "queue_stuck_seconds", "commit_seconds", "commits"
+"""Names of the figures that are kept over a restart."""
 SCHEDULER = "scheduler"
 """Label `node` of the disk of the scheduler."""
 
@@ -79,9 +82,12 @@ class Observer:
         self._commits = commits
         self._scores = scores
         self._disk = disk
-        self._placed_at: float | None = None
-        """When a task was last placed."""
-        self._waiting_since: float | None = None
+        self._placed_at = max((task.holds_since or 0.0 for task in views.tasks.values()), default=0.0)
+        """When a task was last placed, as far as that is known."""
+        self._stuck_seconds = 0.0
+        """For how long tasks have waited beside idle GPUs. Time in which that was unknown does not count."""
+        self._stuck_at: float | None = None
+        """The last look, if tasks waited beside idle GPUs then."""
 
     def hear(self, records: Sequence[Record]) -> None:
         """Note placements."""
@@ -89,19 +95,35 @@ class Observer:
             if isinstance(record.event, TaskPlaced):
                 self._placed_at = record.at
 
+    def figures(self) -> dict[str, float]:
+        """Return what a restarted scheduler has to know, by name."""
+        return {
+            STUCK: self._stuck_seconds,
+            COMMIT_SECONDS: self._commits.mean() or 0.0,
+            COMMITS: float(self._commits.count()),
+        }
+
+    def resume(self, figures: Mapping[str, float], *, long_ago: bool) -> None:
+        """Continue with the figures of the last scheduler. Its commits do not count if they were long ago."""
+        self._stuck_seconds = max(0.0, figures.get(STUCK, 0.0))
+        if not long_ago:
+            self._commits.resume(figures.get(COMMIT_SECONDS, 0.0), int(figures.get(COMMITS, 0.0)))
+
     async def look(self, now: float) -> Observed:
         """Return the samples of all rules."""
-        found, turns, idle = Observed(), TimeSlicer(), 0
+        found, turns, idle, awaited = Observed(), TimeSlicer(), 0, 0
         for name in list(self._views.nodes):
             node = self._views.nodes.get(name)
             if node is None:
                 continue
             self._look_at(found, node)
-            idle += sum(node.gpu_status(gpu) == "idle" for gpu in range(len(node.spec.gpus))) if not node.away else 0
+            if not node.cordoned and not node.lost:
+                free = sum(node.gpu_status(gpu) == "idle" for gpu in range(len(node.spec.gpus)))
+                idle, awaited = (idle, awaited + free) if node.away else (idle + free, awaited)
             if turns.due():
                 await turns.give()
         figures = await self._ask()
-        self._queue(found, figures, idle, now)
+        self._queue(found, figures, idle, awaited, now)
         if figures is None:
             found.unknown.add("quota_exhausted")
         else:
@@ -117,7 +139,7 @@ class Observer:
 
     def _look_at(self, found: Observed, node: NodeView) -> None:
         name = str(node.spec.id)
-        told = None if node.lost else self._telemetry.get(node.spec.id)
+        told = None if node.is_silent else self._telemetry.get(node.spec.id)
         where: Labels = (("node", name),)
         summary = f"Node {name} sends no heartbeats." if node.lost else ""
         found.add("agent_lost", where, float(node.lost), summary)
@@ -140,11 +162,9 @@ class Observer:
 
     async def _ask(self) -> EngineFigures | None:
         """Ask the engine; None if it does not answer in time."""
-        counts = self._views.counts
-        waiting = {name for name, count in counts.items() if count.get(TaskStatus.PENDING)}
 
         def ask(state: State, now: float) -> EngineFigures:
-            return EngineFigures(state.queue.waiting, tuple(_limits(state, waiting, now)))
+            return EngineFigures(state.queue.waiting, tuple(_limits(state, now)))
 
         try:
             async with asyncio.timeout(LOOK_SECONDS):
@@ -152,23 +172,29 @@ class Observer:
         except (TimeoutError, GpuyardError):
             return None
 
-    def _queue(self, found: Observed, figures: EngineFigures | None, idle: int, now: float) -> None:
-        if figures is None:
+    def _queue(self, found: Observed, figures: EngineFigures | None, idle: int, awaited: int, now: float) -> None:
+        """Judge the queue. `awaited` are idle GPUs of nodes that are away: after a restart they all are, for a while."""
+        before, self._stuck_at = self._stuck_at, None
+        if figures is None or (figures.waiting and not idle and awaited):
             found.add("queue_stuck", (), None)
             return
         if not figures.waiting or not idle:
-            self._waiting_since = None
+            self._stuck_seconds = 0.0
             found.add("queue_stuck", (), 0.0)
             return
-        if self._waiting_since is None:
-            self._waiting_since = now
-        stuck = now - max(self._waiting_since, self._placed_at or 0.0)
+        self._stuck_at = now
+        counted = self._stuck_seconds + (0.0 if before is None else now - before)
+        stuck = self._stuck_seconds = max(0.0, min(counted, now - self._placed_at))
         text = f"{figures.waiting} tasks wait and {idle} GPUs are idle, but no task was placed for {stuck:.0f} s."
         found.add("queue_stuck", (), stuck, text)
 
     def _journal(self, found: Observed) -> None:
         """A commit in flight counts with its age, so that one that never ends is noticed, too."""
-        seconds = max(self._commits.mean(), self._loop.append_age)
+        mean, age = self._commits.mean(), self._loop.append_age
+        if mean is None and not age:
+            found.add("journal_slow", (), None)
+            return
+        seconds = max(mean or 0.0, age)
         text = self._loop.full or f"Writing to the journal takes {seconds:.2g} s per commit."
         found.add("journal_slow", (), seconds, text)
 
@@ -185,21 +211,20 @@ def _busy_percent(use: pb.GpuUse | None) -> float | None:
     return busy
 
 
-def _limits(state: State, waiting: Collection[str], now: float) -> Iterator[tuple[Labels, float, str]]:
+def _limits(state: State, now: float) -> Iterator[tuple[Labels, float, str]]:
     for name, usage in state.tenants.items():
-        if name not in waiting:
-            continue
-        if usage.tenant.max_gpus:
+        refusals = state.queue.refusals_at_tenant(name)
+        if usage.tenant.max_gpus and refusals - {BudgetSpent}:
             percent = 100.0 * usage.used / (usage.tenant.max_gpus * MILLI)
             text = f"Tenant {name} uses {usage.used / MILLI:g} of its {usage.tenant.max_gpus} GPUs, and its tasks wait."
             yield (("limit", "gpus"), ("tenant", name)), percent, text
         budget = usage.tenant.budget
-        if budget is not None:
+        if budget is not None and BudgetSpent in refusals:
             percent = 100.0 * (1.0 - usage.budget_left(now) / (budget.gpu_hours * 3600))
             text = f"Tenant {name} has used {percent:.0f} % of its {budget.gpu_hours:g} GPU-hours, and its tasks wait."
             yield (("limit", "budget"), ("tenant", name)), percent, text
-    for usage_of_class, queued in zip(state.classes, state.queue.for_class, strict=True):
-        if queued and 0 < usage_of_class.limit <= state.index.gpus_up * MILLI:
+    for class_index, usage_of_class in enumerate(state.classes):
+        if state.queue.waits_for_class(class_index) and 0 < usage_of_class.limit <= state.index.gpus_up * MILLI:
             percent = 100.0 * usage_of_class.used / usage_of_class.limit
             text = f"Tasks of class {usage_of_class.task_class} use their whole share of the GPUs, and others wait."
             yield (("class", str(usage_of_class.task_class)), ("limit", "share")), percent, text

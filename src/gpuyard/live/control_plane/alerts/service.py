@@ -2,25 +2,31 @@
 
 import asyncio
 import secrets
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 import structlog
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from gpuyard.core.domain.values import TenantId
 from gpuyard.core.journal.records import Record
 from gpuyard.live.control_plane.alerts.notifier import Notifier, Situation
 from gpuyard.live.control_plane.alerts.observer import Observed, Observer
 from gpuyard.live.control_plane.alerts.options import AlertOptions
-from gpuyard.live.control_plane.alerts.rules.evaluate import evaluate
-from gpuyard.live.control_plane.alerts.rules.rule import Alert, AlertStatus, Labels, Notice, Rule, Sample
-from gpuyard.live.control_plane.alerts.silences import MOST_SILENCES, Silence
-from gpuyard.live.control_plane.alerts.store import AlertStore, HistoryEntry
+from gpuyard.live.control_plane.alerts.rules.evaluate import NO_DATA_SECONDS, evaluating
+from gpuyard.live.control_plane.alerts.rules.rule import Alert, AlertStatus, Labels, Notice, Sample
+from gpuyard.live.control_plane.alerts.silences import MOST_SILENCES, Silence, known_of
+from gpuyard.live.control_plane.alerts.store import AlertStore, HistoryEntry, tenant_of
 from gpuyard.live.control_plane.stores.database import StoreError
 from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.worker_threads import WorkerPool
 
 _ORDER = (AlertStatus.FIRING, AlertStatus.NO_DATA, AlertStatus.PENDING, AlertStatus.RESOLVED)
+EVALUATED = "evaluated_at"
+"""Name of the figure that says when rules were last evaluated."""
+WRITE_SECONDS = 30.0
+"""Figures are written this often if nothing else is."""
 MOST_LOGGED = 50
 """Maximum number of alerts that are logged one by one in an evaluation."""
 log = structlog.get_logger()
@@ -50,11 +56,21 @@ class Alerts:
         self._pool = WorkerPool("alerts", 1)
         self._alerts: dict[str, dict[Labels, Alert]] = {name: {} for name in options.rules}
         self._by_id: dict[str, Alert] = {}
+        self._counted: dict[str, Counter[AlertStatus]] = {}
+        """Number of alerts by tenant and status; tenant empty: alerts about the cluster."""
         self._muted: dict[str, str] = {}
         """Ids of alerts that are not sent: the id of the silence, or empty if another alert inhibits them."""
+        self._evaluating = asyncio.Lock()
+        self._muting = asyncio.Lock()
         self._silences = {silence.id: silence for silence in self._store.silences()}
         self._ended_silences: set[str] = set()
         """Those whose rows are not deleted yet."""
+        self._unwritten: dict[str, Alert | None] = {}
+        """Alerts by id whose rows have to be written, or deleted: None."""
+        self._unwritten_history: deque[tuple[float, Notice]] = deque(maxlen=options.history)
+        self._written_at = float("-inf")
+        self._silencing = 0
+        """Number of silences that are being written."""
         self._restore()
         self._notifier = Notifier(
             options.receivers,
@@ -68,19 +84,19 @@ class Alerts:
 
     def _restore(self) -> None:
         """Take the alerts of the last scheduler. The time of its absence is not time without data."""
-        now, unknown = self._clock(), []
+        now, figures = self._clock(), self._store.figures()
+        absent = now - figures.get(EVALUATED, float("-inf")) > NO_DATA_SECONDS
         for alert in self._store.alerts():
             rule = self.options.rules.get(alert.rule)
-            if rule is None or not rule.enabled or not self.options.enabled:
-                unknown.append(alert.id)
-                continue
-            self._alerts[alert.rule][alert.labels] = _seen(alert, now)
-        if unknown:
-            self._store.save((), unknown, (), now, self.options.history)
-        self._index()
-
-    def _index(self) -> None:
-        self._by_id = {alert.id: alert for alerts in self._alerts.values() for alert in alerts.values()}
+            lapsed = absent and alert.fired_at is None  # its condition may have ceased to hold meanwhile
+            if lapsed or rule is None or not rule.enabled or not self.options.enabled:
+                self._unwritten[alert.id] = None
+            else:
+                self._alerts[alert.rule][alert.labels] = _seen(alert, now)
+        self._observer.resume(figures, long_ago=absent)
+        for alerts in self._alerts.values():
+            for alert in alerts.values():
+                _index(alert, self._by_id, self._counted)
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -91,6 +107,7 @@ class Alerts:
     async def run(self) -> None:
         """Evaluate and notify until cancelled."""
         if not self.options.enabled:
+            await self._keep({}, (), self._clock())  # deletes those of before
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(self._notifier.run())
@@ -110,42 +127,67 @@ class Alerts:
             await asyncio.sleep(self.options.interval_seconds)
 
     async def evaluate_now(self) -> None:
-        """Evaluate all rules once."""
-        now = self._clock()
-        observed, turns = await self._observer.look(now), TimeSlicer()
-        notices: list[Notice] = []
-        before = self._by_id
-        for name, rule in self.options.rules.items():
-            self._alerts[name], told = self._evaluate(rule, observed, now)
-            notices += told
+        """Evaluate all rules once, in slices: other work of the event loop runs in between."""
+        async with self._evaluating:
+            now, before = self._clock(), self._by_id
+            notices = await self._evaluate(await self._observer.look(now), now)
+            self._drop_ended_silences(now)
+            await self._mute()
+            await self._log(notices, now)
+            await self._keep(before, notices, now)
+            await self._pass_on()
+
+    async def _pass_on(self) -> None:
+        """Give the notifier what is true now."""
+        situation, turns = Situation(self._muted.keys()), TimeSlicer()
+        for id_, alert in self._by_id.items():
+            situation.add(id_, alert)
             if turns.due():
                 await turns.give()
-        self._index()
-        self._drop_ended_silences(now)
-        self._mute()
-        self._log(notices, now)
-        await self._keep(before, notices, now)
-        self._notifier.update(Situation(self._by_id, self._muted.keys()))
+        self._notifier.update(situation)
 
-    def _log(self, notices: Sequence[Notice], now: float) -> None:
+    async def _log(self, notices: Sequence[Notice], now: float) -> None:
         """Log alerts that fire or resolve: the first ones each, because a line for each of 1,600 GPUs takes long."""
+        turns = TimeSlicer()
         told = [each for each in notices if each.alert.fired_at == now or each.status is AlertStatus.RESOLVED]
         for notice in told[:MOST_LOGGED]:
             _log(notice, muted=notice.alert.id in self._muted)
+            if turns.due():
+                await turns.give()
         if len(told) > MOST_LOGGED:
             log.warning("alerts_changed", count=len(told), message="See `gpuyard alerts` for all of them.")
 
-    def _evaluate(self, rule: Rule, observed: Observed, now: float) -> tuple[dict[Labels, Alert], list[Notice]]:
-        state = self._alerts[rule.name]
-        if not rule.enabled:
-            return {}, []
-        samples = observed.by_rule.get(rule.name, [])
-        if rule.name in observed.unknown:
-            samples = [Sample(labels, None) for labels in state]
-        return evaluate(rule, samples, state, now)
+    async def _evaluate(self, observed: Observed, now: float) -> list[Notice]:
+        """Evaluate all rules. Readers see the alerts of before until all rules are done."""
+        alerts: dict[str, dict[Labels, Alert]] = {name: {} for name in self.options.rules}
+        by_id: dict[str, Alert] = {}
+        counted: dict[str, Counter[AlertStatus]] = {}
+        notices: list[Notice] = []
+        turns = TimeSlicer()
+        for name, rule in self.options.rules.items():
+            if not rule.enabled:
+                continue
+            for _ in evaluating(rule, self._samples(name, observed), self._alerts[name], now, alerts[name], notices):
+                if turns.due():
+                    await turns.give()
+            for alert in alerts[name].values():
+                _index(alert, by_id, counted)
+                if turns.due():
+                    await turns.give()
+        self._alerts, self._by_id, self._counted = alerts, by_id, counted
+        return notices
 
-    def _mute(self) -> None:
+    def _samples(self, rule: str, observed: Observed) -> list[Sample]:
+        if rule in observed.unknown:
+            return [Sample(labels, None) for labels in self._alerts[rule]]
+        return observed.by_rule.get(rule, [])
+
+    async def _mute(self) -> None:
         """Find alerts that are silenced, and those that follow from another alert of their node."""
+        async with self._muting:  # the last one to begin sees all silences
+            self._muted = await self._find_muted()
+
+    async def _find_muted(self) -> dict[str, str]:
         rules, silences = self.options.rules, list(self._silences.values())
         holding = {
             (name, dict(alert.labels).get("node"))
@@ -153,25 +195,40 @@ class Alerts:
             for alert in self._alerts.get(name, {}).values()
             if alert.status in {AlertStatus.PENDING, AlertStatus.FIRING}
         }
-        self._muted = {}
+        muted: dict[str, str] = {}
         if not silences and not holding:
-            return
+            return muted
+        turns = TimeSlicer()
         for id_, alert in self._by_id.items():
-            silence = next((each.id for each in silences if each.matches(alert)), None)
+            known = known_of(alert)
+            silence = next((each.id for each in silences if each.matches(known)), None)
             if silence is not None:
-                self._muted[id_] = silence
-            elif (rules[alert.rule].inhibited_by, dict(alert.labels).get("node")) in holding:
-                self._muted[id_] = ""
+                muted[id_] = silence
+            elif (rules[alert.rule].inhibited_by, known.get("node")) in holding:
+                muted[id_] = ""
+            if turns.due():
+                await turns.give()
+        return muted
 
     async def _keep(self, before: dict[str, Alert], notices: Sequence[Notice], now: float) -> None:
-        """Write changes of status; a value alone is not worth a write."""
-        gone = [id_ for id_ in before if id_ not in self._by_id]
-        changed = [notice.alert for notice in notices]
-        if not gone and not changed and not self._ended_silences:
+        """Write changes of status, and figures now and then; a value alone is not worth a write.
+
+        What cannot be written, because the disk is full, is written by a later evaluation.
+        """
+        self._unwritten.update({id_: None for id_ in before if id_ not in self._by_id})
+        self._unwritten.update({notice.alert.id: notice.alert for notice in notices})
+        self._unwritten_history.extend((now, each) for each in notices if each.status is not AlertStatus.PENDING)
+        due = not 0.0 <= now - self._written_at < WRITE_SECONDS
+        if not (due or self._unwritten or self._unwritten_history or self._ended_silences):
             return
-        past = [notice for notice in notices if notice.status is not AlertStatus.PENDING]
+        figures = {EVALUATED: now, **self._observer.figures()}
         try:
-            await self._pool.run(self._store.save, changed, gone, past, now, self.options.history)
+            await self._pool.run(
+                self._store.save, self._unwritten, list(self._unwritten_history), figures, self.options.history
+            )
+            self._unwritten = {}
+            self._unwritten_history.clear()
+            self._written_at = now
             await self._pool.run(self._store.drop_silences, self._ended_silences)
             self._ended_silences = set()
         except StoreError as error:
@@ -179,10 +236,14 @@ class Alerts:
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    def counts(self) -> tuple[int, int]:
-        """Return how many alerts fire and how many are pending."""
-        statuses = [alert.status for alert in self._by_id.values()]
-        return statuses.count(AlertStatus.FIRING), statuses.count(AlertStatus.PENDING)
+    def counts(self, sight: TenantId | None = None) -> tuple[int, int]:
+        """Return how many alerts fire and how many are pending, of those that one tenant sees (None: of all)."""
+        tenants = [tenant for tenant in self._counted if sight is None or tenant in {"", sight}]
+        firing, pending = (
+            sum(self._counted[tenant][status] for tenant in tenants)
+            for status in (AlertStatus.FIRING, AlertStatus.PENDING)
+        )
+        return firing, pending
 
     def by_rule(self) -> dict[str, int]:
         """Return the number of firing alerts of every rule."""
@@ -191,9 +252,10 @@ class Alerts:
             for name, alerts in self._alerts.items()
         }
 
-    def present(self) -> list[Alert]:
-        """Return all alerts: the most urgent first, then the newest."""
-        return sorted(self._by_id.values(), key=lambda each: (_ORDER.index(each.status), -each.since, each.id))
+    def present(self, sight: TenantId | None = None) -> list[Alert]:
+        """Return the alerts that one tenant sees (None: all): the most urgent first, then the newest."""
+        seen = [alert for alert in self._by_id.values() if sight is None or tenant_of(alert) in {"", sight}]
+        return sorted(seen, key=lambda each: (_ORDER.index(each.status), -each.since, each.id))
 
     def silenced_by(self, alert: Alert) -> str | None:
         """Return the id of the silence of an alert; empty: another alert inhibits it; None: it is sent."""
@@ -216,12 +278,16 @@ class Alerts:
 
     async def silence(self, matchers: tuple[tuple[str, str], ...], until: float, *, by: str, comment: str) -> Silence:
         """Silence matching alerts until then. It is on disk when this returns."""
-        if len(self._silences) >= MOST_SILENCES:
+        if len(self._silences) + self._silencing >= MOST_SILENCES:
             raise TooManySilences
         made = Silence(secrets.token_hex(6), matchers, by, self._clock(), until, comment)
-        await self._pool.run(self._store.keep_silence, made)
+        self._silencing += 1
+        try:
+            await self._pool.run(self._store.keep_silence, made)
+        finally:
+            self._silencing -= 1
         self._silences[made.id] = made
-        self._mute()
+        await self._mute()
         return made
 
     async def end_silence(self, id_: str) -> bool:
@@ -230,7 +296,7 @@ class Alerts:
             return False
         await self._pool.run(self._store.drop_silences, [id_])
         self._silences.pop(id_, None)
-        self._mute()
+        await self._mute()
         return True
 
     def _drop_ended_silences(self, now: float) -> None:
@@ -239,6 +305,11 @@ class Alerts:
         for id_ in ended:
             del self._silences[id_]
         self._ended_silences.update(ended)
+
+
+def _index(alert: Alert, by_id: dict[str, Alert], counted: dict[str, Counter[AlertStatus]]) -> None:
+    by_id[alert.id] = alert
+    counted.setdefault(tenant_of(alert), Counter())[alert.status] += 1
 
 
 def _seen(alert: Alert, now: float) -> Alert:

@@ -20,7 +20,11 @@ class Silence(Value, frozen=True):
     until: float
     comment: str = ""
 
-    def matches(self, alert: Alert) -> bool:
-        """Whether it silences an alert."""
-        known: Mapping[str, str] = {**dict(alert.labels), "rule": alert.rule}
+    def matches(self, known: Mapping[str, str]) -> bool:
+        """Whether it silences an alert with these names and values, see `known_of`."""
         return all(known.get(name) == value for name, value in self.matchers)
+
+
+def known_of(alert: Alert) -> dict[str, str]:
+    """Return what a silence may name of an alert."""
+    return {**dict(alert.labels), "rule": alert.rule}

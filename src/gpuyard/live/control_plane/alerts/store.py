@@ -7,11 +7,12 @@ that cannot be observed again, except silences, so a commit need not survive a p
     silences   those that have not ended
     history    changes of status, the oldest are deleted
     sent       by receiver and group: what it was last told, and when
+    figures    when rules were last evaluated, and what else a restart has to know, by name
 """
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -30,6 +31,7 @@ from gpuyard.live.control_plane.stores.database import (
 
 _Kept = TypeVar("_Kept", bound=Value)
 _encode = msgspec.json.Encoder().encode
+_decode_alert = msgspec.json.Decoder(Alert).decode
 _WHAT = "alerts"
 _TABLES = """
     CREATE TABLE alerts (id TEXT PRIMARY KEY, alert BLOB NOT NULL) WITHOUT ROWID;
@@ -39,9 +41,11 @@ _TABLES = """
         alert BLOB NOT NULL
     );
     CREATE TABLE sent (receiver TEXT NOT NULL, grouped TEXT NOT NULL, sent BLOB NOT NULL,
-        PRIMARY KEY (receiver, grouped)) WITHOUT ROWID
+        PRIMARY KEY (receiver, grouped)) WITHOUT ROWID;
+    CREATE TABLE figures (name TEXT PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID
 """
-_LAYOUT = DatabaseLayout(what=_WHAT, version=1, durable=False, exclusive=True, tables=_TABLES)
+_UPGRADES = ("CREATE TABLE figures (name TEXT PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID",)
+_LAYOUT = DatabaseLayout(what=_WHAT, version=2, durable=False, exclusive=True, tables=_TABLES, upgrades=_UPGRADES)
 
 
 class SentGroup(Value, frozen=True):
@@ -112,44 +116,58 @@ class AlertStore:
                     found[receiver, grouped] = msgspec.json.decode(blob, type=SentGroup)
         return found
 
+    def figures(self) -> dict[str, float]:
+        """Return the figures as they were last written."""
+        with as_store_errors(self._path, _WHAT):
+            rows = self._database.execute("SELECT name, value FROM figures").fetchall()
+        return {name: value for name, value in rows if isinstance(value, float)}
+
     def save(
         self,
-        changed: Iterable[Alert],
-        gone: Iterable[str],
-        notices: Sequence[Notice],
-        now: float,
+        alerts: Mapping[str, Alert | None],
+        history: Sequence[tuple[float, Notice]],
+        figures: Mapping[str, float],
         keep: int,
     ) -> None:
-        """Write changed alerts, delete others, and add to the history, which keeps the newest `keep` entries."""
+        """Write alerts by id (None: delete it) and figures, and add to the history, which keeps `keep` entries."""
         with as_store_errors(self._path, _WHAT), transaction(self._database):
             self._database.executemany(
-                "INSERT OR REPLACE INTO alerts VALUES (?, ?)", [(alert.id, _encode(alert)) for alert in changed]
+                "INSERT OR REPLACE INTO alerts VALUES (?, ?)",
+                [(id_, _encode(alert)) for id_, alert in alerts.items() if alert is not None],
             )
-            self._database.executemany("DELETE FROM alerts WHERE id = ?", [(each,) for each in gone])
+            self._database.executemany(
+                "DELETE FROM alerts WHERE id = ?", [(id_,) for id_, alert in alerts.items() if alert is None]
+            )
+            self._database.executemany("INSERT OR REPLACE INTO figures VALUES (?, ?)", list(figures.items()))
             self._database.executemany(
                 "INSERT INTO history (at, tenant, status, alert) VALUES (?, ?, ?, ?)",
-                [(now, tenant_of(one.alert), one.status, _encode(one.alert)) for one in notices],
+                [(at, tenant_of(one.alert), one.status, _encode(one.alert)) for at, one in history],
             )
             self._database.execute(
                 "DELETE FROM history WHERE number <= (SELECT coalesce(max(number), 0) FROM history) - ?", (keep,)
             )
 
     def history(self, before: int | None, limit: int, hidden_except: str | None) -> list[HistoryEntry]:
-        """Return entries, newest first, before a number; those of other tenants than `hidden_except` are left out."""
+        """Return entries, newest first, before a number; those of other tenants than `hidden_except` are left out.
+
+        An entry that cannot be read, because it is damaged or of another version, is left out, too.
+        """
         conditions, values = ["number < ?"], list[object]([(1 << 62) if before is None else before])
         if hidden_except is not None:
             conditions.append("tenant IN ('', ?)")
             values.append(hidden_except)
         query = (
             f"SELECT number, at, status, alert FROM history WHERE {' AND '.join(conditions)} "  # noqa: S608 - constants
-            "ORDER BY number DESC LIMIT ?"
+            "ORDER BY number DESC"
         )
-        with as_store_errors(self._path, _WHAT):
-            rows = self._database.execute(query, [*values, limit]).fetchall()
-        return [
-            HistoryEntry(number, at, AlertStatus(status), msgspec.json.decode(alert, type=Alert))
-            for number, at, status, alert in rows
-        ]
+        found: list[HistoryEntry] = []
+        with as_store_errors(self._path, _WHAT), closing(self._database.execute(query, values)) as rows:
+            for number, at, status, blob in rows:
+                if len(found) == limit:
+                    break
+                with suppress(msgspec.MsgspecError, TypeError, ValueError):
+                    found.append(HistoryEntry(number, float(at), AlertStatus(status), _decode_alert(blob)))
+        return found
 
     def keep_silence(self, silence: Silence) -> None:
         """Write a silence."""

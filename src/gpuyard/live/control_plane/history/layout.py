@@ -14,8 +14,8 @@ card by card and rolls it up to one row of the next tier:
 Writing a second is one row; reading one card is one short piece of each block. The place of a card in a row is its *slot*
 (slots.py). Three kinds of things have rows: GPUs, nodes, and the cluster as a whole, which is one slot.
 
-The largest number of an integer type means unknown, and so does NaN. A slot counts as present in a sample if any of its
-columns is known; a rolled-up cell has the number of such samples as its count, which weighs it in the next roll-up.
+The largest number of an integer type means unknown, and so does NaN. Columns become unknown independently of each other,
+so a rolled-up row has for each column the number of samples in which it was known; this weighs it in the next roll-up.
 """
 
 import sys
@@ -76,8 +76,16 @@ class RowKind:
     def cells(self) -> tuple[tuple[Cell, ...], ...]:
         """Return the columns of a row of each tier."""
         samples = tuple(Cell(column.name, column.code, column.scale, "value") for column in self.columns)
-        rolled = tuple(_rolled(column, roll) for column in self.columns for roll in column.rolls)
-        return samples, *((*rolled, Cell("count", code, 1.0, "count")) for code in ("B", "H"))
+        return samples, *(
+            tuple(cell for column in self.columns for cell in _rolled_cells(column, count_code))
+            for count_code in ("B", "H")
+        )
+
+
+def _rolled_cells(column: Column, count_code: str) -> tuple[Cell, ...]:
+    """Return the cells of a column in a rolled-up row; its count is the last of them."""
+    rolled = tuple(_rolled(column, roll) for roll in column.rolls)
+    return *rolled, Cell(rolled[0].name, count_code, 1.0, "count")
 
 
 def _rolled(column: Column, roll: Roll) -> Cell:
@@ -240,21 +248,22 @@ def rolled_up(kind: RowKind, tier: int, rows: Sequence[Row]) -> Row:
     if tier == 0:
         _roll_samples(kind, count, gathered, result)
     else:
-        _roll_cells(cells, count, gathered, result)
+        _roll_cells(kind, cells, count, gathered, result)
     return result
 
 
 def _roll_samples(kind: RowKind, count: int, gathered: Row, result: Row) -> None:
     """Roll up samples, column by column: with thousands of cards this is the most expensive part of the history."""
-    present, number = result[-1], 0
+    number = 0
     for cell, column, values in zip(kind.cells[0], kind.columns, gathered, strict=True):
         into = list(zip(column.rolls, result[number : number + len(column.rolls)], strict=True))
-        number += len(column.rolls)
+        counts = result[number + len(column.rolls)]
+        number += len(column.rolls) + 1
         for slot in range(count):
             known = _known(cell, values[slot::count])
             if not known:
                 continue
-            present[slot] = max(present[slot], len(known))
+            counts[slot] = len(known)
             for roll, cells in into:
                 cells[slot] = _rolled_value(cell.code, roll, known)
 
@@ -277,25 +286,28 @@ def _known(cell: Cell, values: Any) -> Any:
     return values if unknown not in values else [value for value in values if value != unknown]
 
 
-def _roll_cells(cells: Sequence[Cell], count: int, gathered: Row, result: Row) -> None:
-    """Roll up cells of the tier before. Means are weighed by the counts."""
-    for slot in range(count):
-        counts = gathered[-1][slot::count]
-        if not any(counts):
-            continue
-        result[-1][slot] = sum(counts)
-        for number, cell in enumerate(cells[:-1]):
-            values = gathered[number][slot::count]
-            known = _known(cell, values)
-            if not known:
+def _roll_cells(kind: RowKind, cells: Sequence[Cell], count: int, gathered: Row, result: Row) -> None:
+    """Roll up cells of the tier before. Means are weighed by the counts of their column."""
+    number = 0
+    for column in kind.columns:
+        rolls, number = range(number, number + len(column.rolls)), number + len(column.rolls) + 1
+        for slot in range(count):
+            counts = gathered[rolls.stop][slot::count]
+            if not any(counts):
                 continue
-            if cell.roll == "max":
-                result[number][slot] = max(known)
-            elif cell.roll == "sum":
-                result[number][slot] = sum(known)
-            else:
-                mean = _weighted(cell, values, counts, all_known=len(known) == len(values))
-                result[number][slot] = mean if cell.code == "f" else round(mean)
+            result[rolls.stop][slot] = sum(counts)
+            for place in rolls:
+                result[place][slot] = _rolled_again(cells[place], gathered[place][slot::count], counts)
+
+
+def _rolled_again(cell: Cell, values: Any, counts: Any) -> Any:
+    known = _known(cell, values)
+    if cell.roll == "max":
+        return max(known)
+    if cell.roll == "sum":
+        return sum(known)
+    mean = _weighted(cell, values, counts, all_known=len(known) == len(values))
+    return mean if cell.code == "f" else round(mean)
 
 
 def _weighted(cell: Cell, values: Any, counts: Any, *, all_known: bool) -> float:

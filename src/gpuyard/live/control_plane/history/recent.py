@@ -56,15 +56,15 @@ def _samples(stretch: Stretch, owner: Owner) -> list[PastSample | None]:
     columns = {
         cell.name: [_value(cell, raw, owner) for raw in column]
         for cell, column in zip(cells, stretch.values, strict=True)
-        if cell.roll != "max"
+        if cell.roll not in {"max", "count"}
     }
     told = list[PastSample | None]()
     for number, at in enumerate(stretch.times):
         if stretch.tier.number == 0:
             task = columns["task"][number]
-            held, present = bool(task), task is not None
+            held = bool(task)
         else:
-            task, present = 0, bool(columns["count"][number])
+            task = 0
             held = (columns["allocated"][number] or 0) >= 50
         sample = PastSample(
             at,
@@ -75,11 +75,12 @@ def _samples(stretch: Stretch, owner: Owner) -> list[PastSample | None]:
             int(task or 0),
             held,
         )
-        told.append(sample if present else None)
+        known = any(column[number] is not None for column in columns.values())
+        told.append(sample if known else None)
     return told
 
 
 def _value(cell: Cell, raw: float, owner: Owner) -> float | None:
-    if raw == cell.unknown and cell.roll != "count":
+    if raw == cell.unknown:
         return None
     return raw * cell.scale * (owner.memory_mib if cell.name == "memory_mb" else 1)

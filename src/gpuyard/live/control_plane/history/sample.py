@@ -19,7 +19,7 @@ from gpuyard.live.control_plane.readings import (
 )
 from gpuyard.live.control_plane.views import Views
 
-_NO_TASK = 0xFFFFFFFF
+_UNKNOWN_TASK = 0xFFFFFFFF
 _CPU, _MEMORY, _LATENCY = (column.scale for column in NODES.columns)
 _LATENCY /= 1000  # in seconds
 
@@ -61,7 +61,10 @@ class Sampler:
             temperature.frombytes(columns.temperature)
             memory.extend(columns.memory)
             power.extend(columns.power)
-        tasks = array("I", [next(iter(held)) % _NO_TASK if held else 0 for node in nodes for held in node.on_gpu])
+        tasks = array("I")
+        for node in nodes:
+            away = node.lost or node.away
+            tasks.extend(_UNKNOWN_TASK if away else next(iter(held), 0) % _UNKNOWN_TASK for held in node.on_gpu)
         states = b"".join(map(states_of, nodes))
         cards, listed = self._readings.cards, [node.spec.id for node in nodes]
         return HistorySample(

@@ -103,13 +103,17 @@ class Buckets:
     def add(self, kind: RowKind, stretch: Stretch, factor: float) -> None:
         """Add the rows of a slot. `factor` converts memory to MiB."""
         cells = kind.cells[stretch.tier.number]
-        counts: Sequence[float] = [1] * len(stretch.times) if stretch.tier.number == 0 else stretch.values[-1]
+        counts: dict[str, Sequence[float]] = {
+            cell.name: column for cell, column in zip(cells, stretch.values, strict=True) if cell.roll == "count"
+        }
+        one_each = [1] * len(stretch.times)
         places = [(at - self.span.start) // self.span.step for at in stretch.times]
         for cell, column in zip(cells, stretch.values, strict=True):
             if cell.roll == "count":
                 continue
             scale = cell.scale * (factor if cell.name == "memory_mb" else 1.0)
-            self._add(kind, cell, places, [None if _unknown(cell, raw) else raw * scale for raw in column], counts)
+            values = [None if _unknown(cell, raw) else raw * scale for raw in column]
+            self._add(kind, cell, places, values, counts.get(cell.name, one_each))
 
     def _add(self, kind: RowKind, cell: Cell, places: list[int], values: Values, counts: Sequence[float]) -> None:
         held = cell.roll == "value" and any(it.name == cell.name and "held" in it.rolls for it in kind.columns)

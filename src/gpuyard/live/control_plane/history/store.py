@@ -4,7 +4,8 @@ It is beside the journal and not part of it: a lost second does no harm, so it i
 thread of its own, and a file that is damaged is removed and started again. Its size is bounded: a tier has no more blocks
 than its time has, and a block no more slots than slots.py allows.
 
-One thread writes and one reads; they take turns. Both wait for the disk, so the event loop calls neither.
+One thread writes and others read; they take turns, block by block of one card. All wait for the disk, so the event loop
+calls none of them.
 """
 
 # ruff: noqa: S608 - the names of tables and columns come from the layout, never from a request
@@ -43,6 +44,7 @@ from gpuyard.live.control_plane.stores.database import (
     StoreDamaged,
     StoreError,
     StoreFromFuture,
+    StoreFromPast,
     as_store_errors,
     open_database,
     transaction,
@@ -64,7 +66,7 @@ _TABLES += (
     "; CREATE TABLE slots (kind TEXT NOT NULL, slot INTEGER NOT NULL, name TEXT NOT NULL, mark TEXT NOT NULL, "
     "memory_mib INTEGER NOT NULL, since INTEGER NOT NULL, until INTEGER, PRIMARY KEY (kind, slot)) WITHOUT ROWID"
 )
-_LAYOUT = DatabaseLayout(what=WHAT, version=1, tables=_TABLES, durable=False, exclusive=False)
+_LAYOUT = DatabaseLayout(what=WHAT, version=2, tables=_TABLES, durable=False, exclusive=False)
 
 log = structlog.get_logger()
 
@@ -80,7 +82,7 @@ class Stretch(NamedTuple):
 
 
 class HistoryStore:
-    """The history, opened for writing by one thread and for reading by another."""
+    """The history, opened for writing by one thread and for reading by others."""
 
     def __init__(self, path: Path, keep_seconds: float) -> None:
         self.path = path
@@ -102,11 +104,10 @@ class HistoryStore:
         store = cls(path, keep_seconds)
         try:
             store._open()
-        except StoreFromFuture as error:
-            aside = path.with_name(f"{path.name}.newer")
-            path.replace(aside)
+        except (StoreFromFuture, StoreFromPast) as error:
+            aside = f"{path.name}.{'newer' if isinstance(error, StoreFromFuture) else 'older'}"
             log.warning("history_set_aside", message=f"{error} It was moved to {aside}; a new history begins.")
-            _remove(path)
+            _set_aside(path, aside)
             store._open()
         except StoreDamaged as error:
             store._start_over(error)
@@ -354,6 +355,17 @@ def _damaged(path: Path, how: str) -> StoreDamaged:
     return StoreDamaged(f"{path} ({WHAT}) is damaged: {how}.")
 
 
+_FILES = ("", "-wal", "-shm")
+"""What SQLite adds to the name of a database."""
+
+
 def _remove(path: Path) -> None:
-    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
-        path.with_name(name).unlink(missing_ok=True)
+    for more in _FILES:
+        path.with_name(path.name + more).unlink(missing_ok=True)
+
+
+def _set_aside(path: Path, name: str) -> None:
+    _remove(path.with_name(name))
+    for more in _FILES:
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + more).replace(path.with_name(name + more))

@@ -24,6 +24,9 @@ from gpuyard.core.domain.events import (
     AttemptResuming,
     AttemptStopping,
     AttemptSuspending,
+    NodeLost,
+    NodeRemoved,
+    NodeStopped,
     SuspensionFailed,
     TaskExtended,
     TaskPlaced,
@@ -82,7 +85,7 @@ class AgentConnections:
         self._run_as = run_as
         self._stopping = False
         self.telemetry: dict[NodeId, pb.Heartbeat] = {}
-        """The last heartbeat of each node."""
+        """The last heartbeat of each node; only its time while the node is lost or away."""
         self.latencies: dict[NodeId, float] = {}
         """Time in seconds until the scheduler's answer to a heartbeat reached the node, for nodes that report it."""
         self.sessions = AgentSessions()
@@ -140,6 +143,15 @@ class AgentConnections:
             ref = self._ref(event)
             self._gangs.ended(ref)
             self._reports.ended(ref)
+        elif isinstance(event, NodeLost | NodeStopped | NodeRemoved):
+            self._forget_readings(event.node)
+
+    def _forget_readings(self, node: NodeId) -> None:
+        """Forget what a node reported: it says nothing about now, also not when the node returns."""
+        last = self.telemetry.pop(node, None)
+        self.latencies.pop(node, None)
+        if last is not None and node in self._views.nodes:
+            self.telemetry[node] = pb.Heartbeat(at=last.at)
 
     def _ref(self, event: Any) -> AttemptRef:
         """Return the attempt of a committed event, which is the last one of its task."""
@@ -292,7 +304,9 @@ class AgentConnections:
             return
         before = self.telemetry.get(session.node)
         self.telemetry[session.node] = heartbeat
-        if heartbeat.HasField("round_trip_seconds"):
+        if view.away:  # it has said goodbye
+            self._forget_readings(session.node)
+        elif heartbeat.HasField("round_trip_seconds"):
             self.latencies[session.node] = heartbeat.round_trip_seconds
         else:
             self.latencies.pop(session.node, None)

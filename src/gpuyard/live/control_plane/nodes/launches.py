@@ -6,7 +6,7 @@ from gpuyard.core.domain.placement import Slice
 from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import MILLI, AttemptRef, NodeId, OnLost
 from gpuyard.core.engine.phases import ACTIVE, Placed, Resuming, Running, Stopping, Suspending
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.live.wire import agents_pb2 as pb
 
 
@@ -15,7 +15,7 @@ def attempt_command(ref: AttemptRef, **what: Any) -> pb.Command:
     return pb.Command(task=ref.task, attempt=ref.attempt, origin=ref.origin, **what)
 
 
-def ref_of(task: Task) -> AttemptRef:
+def ref_of(task: OpenTask) -> AttemptRef:
     """Return the current attempt of a task."""
     return AttemptRef(task.id, task.attempts, task.origin)
 
@@ -48,7 +48,7 @@ def launch(ref: AttemptRef, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Co
     )
 
 
-def relaunch(task: Task, node: NodeId) -> pb.Command:
+def relaunch(task: OpenTask, node: NodeId) -> pb.Command:
     """Repeat the launch of a running attempt for an agent that may be new; the attempt is not started twice."""
     phase = task.phase
     assert isinstance(phase, ACTIVE)
@@ -57,7 +57,7 @@ def relaunch(task: Task, node: NodeId) -> pb.Command:
     return launch(ref_of(task), task.spec, part, gang=gang)
 
 
-def extend(task: Task | None, now: float) -> pb.Command | None:
+def extend(task: OpenTask | None, now: float) -> pb.Command | None:
     """Return the remaining run time of an attempt, which its node enforces; None if it has no timeout."""
     if task is None or not isinstance(task.phase, ACTIVE) or isinstance(task.phase, Stopping):
         return None
@@ -82,7 +82,7 @@ def resume(ref: AttemptRef, gpus: tuple[int, ...], round_: int) -> pb.Command:
     return attempt_command(ref, resume=pb.Resume(gpus=gpus, round=round_))
 
 
-def command_for_phase(task: Task, node: NodeId) -> pb.Command | None:
+def command_for_phase(task: OpenTask, node: NodeId) -> pb.Command | None:
     """Return the command for an attempt in its current phase; None if it only has to continue."""
     phase = task.phase
     if not isinstance(phase, ACTIVE):

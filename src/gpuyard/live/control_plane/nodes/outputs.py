@@ -101,7 +101,12 @@ class Outputs:
             reader.left.set()
         if chunk is not None and chunk.error:
             raise NoOutput(chunk.error)
-        if chunk is None or not chunk.HasField("found"):
+        if chunk is None:
+            sentence = (
+                f"Node {node} ended the search without an answer; try again, or ask for fewer lines and less context."
+            )
+            raise NodeUnreachable(sentence)
+        if not chunk.HasField("found"):
             raise NodeUnreachable(f"The agent of node {node} cannot search: it is older than the scheduler.")
         return chunk.found
 

@@ -22,7 +22,7 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.values import AttemptRef, NodeId
 from gpuyard.core.engine.phases import Placed, Resuming, Running, Stopping, Suspended, Suspending
 from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.live.wire import agents_pb2 as pb
 
 
@@ -64,7 +64,7 @@ def reconcile(state: State, node: NodeId, there: Mapping[AttemptRef, int]) -> Re
     return found
 
 
-def _compare(found: Reconciled, task: Task, key: AttemptRef, told: int, node: NodeId) -> None:
+def _compare(found: Reconciled, task: OpenTask, key: AttemptRef, told: int, node: NodeId) -> None:
     if told == pb.Attempt.ENDED:
         return
     phase = task.phase

@@ -8,6 +8,7 @@ costs time on each request.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TypeAlias
 
 import starlette.routing
@@ -25,6 +26,7 @@ from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Unavailable, denial, error, error_response
 from gpuyard.live.control_plane.rest.legacy.errors import is_legacy, legacy_error
+from gpuyard.live.control_plane.rest.open_streams import TooManyStreams
 from gpuyard.live.control_plane.rest.page import PageApp, build_of, page_files
 from gpuyard.live.control_plane.rest.query import read_query
 from gpuyard.live.control_plane.rest.request import Request
@@ -35,6 +37,7 @@ from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.control_plane.rest.routes import ROUTES
 from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.settings import ServerSettings
+from gpuyard.live.control_plane.worker_threads import calling_user
 
 MAX_PATH_LENGTH = 2048
 
@@ -120,6 +123,8 @@ class _Endpoint:
             if not self._context.scheduler.ready:
                 raise Unavailable("NotReady", "The scheduler is starting or stopping; try again in a few seconds.")
             principal = found
+        if principal is not None:
+            calling_user.set(principal.username)
         connection = self._guard.connection(scope)
         request = Request(
             scope,
@@ -132,8 +137,20 @@ class _Endpoint:
         )
         response = await route.handle(self._context, request)
         if isinstance(response, StreamingResponse):
-            response.has_access = lambda: self._guard.authenticate(scope) == principal
+            response.has_access = lambda: self._guard.authenticate(scope, note_use=False) == principal
+            if principal is not None and response.endless:
+                await self._count(response, principal.username)
         return response
+
+    async def _count(self, response: StreamingResponse, user: str) -> None:
+        """Count an endless stream as one of its user until it has ended."""
+        streams = self._context.streams
+        try:
+            streams.opened(user)
+        except TooManyStreams:
+            await response.body_iterator.aclose()
+            raise
+        response.closed = partial(streams.closed, user)
 
 
 async def _stream(response: StreamingResponse, scope: AsgiScope, receive: Receive, send: Send, request_id: str) -> None:
@@ -145,6 +162,8 @@ async def _stream(response: StreamingResponse, scope: AsgiScope, receive: Receiv
             error_response(problem, request_id)  # too late for the client; an unexpected error is logged
         scope["extensions"][HANG_UP]()
         await response.listen_for_disconnect(receive)
+    finally:
+        response.closed()
 
 
 def _not_found(path: str) -> Response:

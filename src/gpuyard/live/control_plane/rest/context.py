@@ -20,6 +20,7 @@ from gpuyard.live.control_plane.access.principal import (
 )
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.rest.errors import AccessDenied, CommandRefused
+from gpuyard.live.control_plane.rest.open_streams import OpenStreams
 from gpuyard.live.control_plane.rest.overview_cache import Overviews
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.scheduler import Scheduler
@@ -34,6 +35,7 @@ class AppContext:
     access: AccessStore
     settings: ServerSettings
     overviews: Overviews = field(default_factory=Overviews)
+    streams: OpenStreams = field(default_factory=OpenStreams)
 
     async def tell(self, request: Request, order: Command | Callable[[State], Command]) -> None:
         """Have the engine handle a command on behalf of the caller; raise its refusal."""

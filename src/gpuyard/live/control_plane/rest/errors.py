@@ -18,6 +18,7 @@ from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.live.control_plane.jobs import TooManyJobs
 from gpuyard.live.control_plane.loop import EngineCrashed
 from gpuyard.live.control_plane.nodes.outputs import NodeUnreachable, NoOutput, TooManyReaders
+from gpuyard.live.control_plane.rest.open_streams import TooManyStreams
 from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.stores.database import StoreError, StoreFull
 from gpuyard.live.wire.answers import Error, ErrorAnswer
@@ -82,7 +83,7 @@ def error_response(problem: Exception, request_id: str) -> Response:
             if isinstance(refusal, _TOO_MANY):
                 return error(429, refusal.code, str(problem), field, _AGAIN)
             return error(status, refusal.code, str(problem), field)
-        case TooManyJobs():
+        case TooManyJobs() | TooManyStreams():
             return error(429, problem.code, str(problem), None, _AGAIN)
         case NoOutput():
             return error(404, problem.code, str(problem))

@@ -48,7 +48,7 @@ def _gpu(node: NodeView, index: int, use: pb.GpuUse | None, at: str) -> GpuAnswe
     gpu, name = node.spec.gpus[index], str(node.spec.id)
     tasks = [format_task_id(task) for task in node.on_gpu[index]]
     status = node.gpu_status(index)
-    said = use is not None and not node.lost
+    said = use is not None and not node.is_silent
     return GpuAnswer(
         id=f"{name}/{index}",
         node_id=name,

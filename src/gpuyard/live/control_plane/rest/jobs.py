@@ -150,7 +150,7 @@ def _find(context: AppContext, request: Request, kind: JobKind) -> BackgroundJob
     job = context.scheduler.jobs.get(kind, name)
     if job is None or not _sees(request, job):
         raise WrongRequest(
-            "UnknownJob", f"The {kind} {name[:64]} does not exist; the last 20 are kept.", "id", status=404
+            "UnknownJob", f"The {kind} {name[:64]} does not exist; the last 20 of a tenant are kept.", "id", status=404
         )
     return job
 

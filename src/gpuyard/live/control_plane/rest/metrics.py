@@ -169,7 +169,7 @@ async def _gpu_lines(scheduler: Scheduler) -> list[bytes]:
 def _add_node(lines: dict[str, list[str]], scheduler: Scheduler, node: NodeView) -> None:
     """Add the values of a node's last heartbeat; a value that was not reported has no line."""
     told = scheduler.agents.telemetry.get(node.spec.id)
-    if told is None or node.lost:
+    if told is None or node.is_silent:
         return
     for use in told.gpus:
         if use.index >= len(node.spec.gpus):

@@ -5,7 +5,7 @@ is shared by all callers that see the same tasks, for half a second.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
@@ -73,7 +73,8 @@ class _Tasks:
     pending: dict[TaskClass, int] = field(default_factory=lambda: dict.fromkeys(TaskClass, 0))
     milli: dict[TaskClass, int] = field(default_factory=lambda: dict.fromkeys(TaskClass, 0))
     tenant_milli: dict[TenantId, int] = field(default_factory=dict)
-    waiting: list[TaskView] = field(default_factory=list)
+    waiting: list[tuple[TaskId, float]] = field(default_factory=list)
+    """Tasks in the queue, and since when they wait."""
 
     def add(self, view: TaskView) -> None:
         """Count a task."""
@@ -85,7 +86,9 @@ class _Tasks:
         else:
             return
         if view.waits:
-            self.waiting.append(view)
+            if not view.held:
+                since = view.submitted_at if view.waits_since is None else view.waits_since
+                self.waiting.append((view.id, since))
         elif view.placement is not None:
             charge = view.placement.charge_milli
             self.milli[spec.task_class] += charge
@@ -103,7 +106,8 @@ async def _overview(context: AppContext, sight: Sight) -> bytes:
         if turns.due():
             await turns.give()
     nodes = scheduler.readings.refresh()
-    oldest = min((view.submitted_at for view in found.waiting), default=None)
+    waiting = found.waiting
+    oldest = await scheduler.queries.look(lambda state, _: _oldest_wait(state, waiting), len(waiting))
     return encode(
         OverviewAnswer(
             now=instant_of(now),
@@ -119,8 +123,8 @@ async def _overview(context: AppContext, sight: Sight) -> bytes:
             tenants=_tenants(scheduler, found, sight),
             quota=quota,
             longest_wait_seconds=None if oldest is None else round(max(0.0, now - oldest), 3),
-            expected_wait_seconds=await _expected_wait(context, sight, found.waiting),
-            alerts=scheduler.alert_counts(),
+            expected_wait_seconds=await _expected_wait(context, sight, waiting),
+            alerts=scheduler.alert_counts(sight),
             changes=scheduler.changes.newest(sight),
             can_plan=can_plan(),
         )
@@ -131,6 +135,15 @@ async def _overview(context: AppContext, sight: Sight) -> bytes:
 def can_plan() -> bool:
     """Whether the packages that planning needs are installed; those of simulations always are."""
     return all(find_spec(name) is not None for name in ("numpy", "numba"))
+
+
+def _oldest_wait(state: State, waiting: Sequence[tuple[TaskId, float]]) -> float | None:
+    """Return since when the first task waits for GPUs; tasks that wait for other tasks do not count."""
+    tasks = state.tasks
+    return min(
+        (since for number, since in waiting if (task := tasks.get(number)) is not None and not task.waits_for),
+        default=None,
+    )
 
 
 def _quota(state: State, now: float) -> QuotaAnswer | None:
@@ -151,21 +164,23 @@ def _tenants(scheduler: Scheduler, found: _Tasks, sight: Sight) -> list[TenantCo
     ]
 
 
-async def _expected_wait(context: AppContext, sight: Sight, waiting: list[TaskView]) -> float | None:
-    """Return the expected wait of the task in the middle of the queue. A slow answer of the engine is not waited for."""
+async def _expected_wait(context: AppContext, sight: Sight, waiting: Sequence[tuple[TaskId, float]]) -> float | None:
+    """Return the expected wait of the task in the middle of the queue. A slow answer of the engine is not waited for.
+
+    Tasks that are held or wait for other tasks are not in the queue.
+    """
     overviews = context.overviews
     if not waiting:
         overviews.waits.pop(sight, None)
         overviews.known_waits.pop(sight, None)
         return None
-    middle = waiting[len(waiting) // 2].id
-    making = _shared(overviews.waits, sight, WAIT_SECONDS, lambda: _ask_wait(context.scheduler, middle))
+    making = _shared(overviews.waits, sight, WAIT_SECONDS, lambda: _ask_wait(context.scheduler, waiting))
     await asyncio.wait((making,), timeout=PATIENCE_SECONDS)
     if making.done() and not _failed(making):
         overviews.known_waits[sight] = making.result()
     return overviews.known_waits.get(sight)
 
 
-async def _ask_wait(scheduler: Scheduler, task: TaskId) -> float | None:
-    found = await scheduler.queries.explain(task)
-    return None if found.starts_at is None else round(max(0.0, found.starts_at - scheduler.clock()), 3)
+async def _ask_wait(scheduler: Scheduler, waiting: Sequence[tuple[TaskId, float]]) -> float | None:
+    found = await scheduler.queries.explain_middle([task for task, _ in waiting])
+    return None if found is None or found.starts_at is None else round(max(0.0, found.starts_at - scheduler.clock()), 3)

@@ -59,21 +59,24 @@ class RequestGuard:
             return self._allowed_hosts.check(host, origin)
         return self._check(host, origin)
 
-    def authenticate(self, scope: AsgiScope) -> Principal | Denied:
+    def authenticate(self, scope: AsgiScope, *, note_use: bool = True) -> Principal | Denied:
         """Return the principal that sent the request, or a denial.
 
         A token takes precedence over the cookie of a session, and both over the uid: a request with a session that has
-        ended never becomes the implicit admin.
+        ended never becomes the implicit admin. Without `note_use`, the check of a stream that is open, this is not a
+        use of the token or session.
         """
         headers, connection = scope["headers"], self.connection(scope)
         session = None if _has_token(headers) else read_cookie(headers, scope.get("scheme") == "https")
         if session is None:
-            return self._authenticator.authenticate(headers, connection)
+            return self._authenticator.authenticate(headers, connection, note_use=note_use)
         if isinstance(session, Denied):
             return session
         if denied := check_use(scope["method"], headers):
             return denied
-        return self._access.find_session(session, connection.peer[0], connection.peer_uid, self._session_idle_seconds)
+        return self._access.find_session(
+            session, connection.peer[0], connection.peer_uid, self._session_idle_seconds, note_use=note_use
+        )
 
     def removed_cookie(self, scope: AsgiScope) -> bytes | None:
         """Return the header that removes the session of a request from the browser; None if the request has none."""

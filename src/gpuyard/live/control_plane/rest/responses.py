@@ -91,22 +91,24 @@ class StreamingResponse(Response, starlette.responses.StreamingResponse):
 
     def __init__(self, chunks: AsyncGenerator[bytes, None], headers: Mapping[str, str], *, endless: bool) -> None:
         starlette.responses.StreamingResponse.__init__(self, chunks, headers=headers)
-        self._endless = endless
+        self.endless = endless
         """Whether it waits for what has not happened yet. A client that ends its side of the connection ends it then,
         because it may have left: this is noticed only when something is sent."""
         self.has_access: Callable[[], bool] = lambda: True
         """Whether the reader may still read it."""
+        self.closed: Callable[[], None] = lambda: None
+        """Called when it has ended, for whatever reason."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it until it ends or the client disconnects. Failures are raised, as are `AccessLost` and `ClientEnded`."""
-        if self._endless:
+        if self.endless:
             scope["extensions"][ENDLESS] = True
         if scope["method"] == "HEAD":
             await self.body_iterator.aclose()
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": b""})
             return
-        if self._endless and CLIENT_ENDED in scope["extensions"]:
+        if self.endless and CLIENT_ENDED in scope["extensions"]:
             await self.body_iterator.aclose()
             raise ClientEnded
         sending = asyncio.create_task(self.stream_response(send))

@@ -28,7 +28,7 @@ from gpuyard.live.wire.limits import Instant, PositiveSeconds, Priority, instant
 from gpuyard.live.wire.tasks import HIGH, LOW, format_task_id, parse_task_id
 
 USUAL_LIMIT = 100
-MOST_OFFSET = 100_000
+MOST_OFFSET = 1_000_000
 LONGEST_SEARCH = 200
 SORT_KEYS: tuple[str, ...] = get_args(SortKey)
 STATUSES: dict[str, TaskStatus] = {**{status.value: status for status in TaskStatus}, "completed": TaskStatus.SUCCESS}

@@ -4,6 +4,7 @@ import csv
 import io
 from typing import Any
 
+from msgspec import structs
 from msgspec.structs import fields
 
 from gpuyard.input.strict import WrongRequest
@@ -11,8 +12,8 @@ from gpuyard.live.control_plane.access.principal import visible_tenant
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.query import Parameter, instant, one_of
 from gpuyard.live.control_plane.rest.request import Request
-from gpuyard.live.control_plane.rest.responses import Response, json_response
-from gpuyard.live.control_plane.usage.accounting import BUCKETS, KEYS
+from gpuyard.live.control_plane.rest.responses import CHUNK_BYTES, LargeResponse, Response, encode, separated
+from gpuyard.live.control_plane.usage.accounting import BUCKETS, KEYS, MOST_ROWS, TooManyUsageRows, WindowSums
 from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.usage_answers import UsageAnswer, UsageFigures, UsageRow
 
@@ -46,14 +47,18 @@ async def get_usage(context: AppContext, request: Request) -> Response:
         if name in BUCKETS and (until - since) / BUCKETS[name] > MOST_BUCKETS:
             message = f"The window has more than {MOST_BUCKETS:,} {name}s; give a shorter one, or leave out {name}."
             raise WrongRequest("WrongWindow", message, "by")
-    account = await scheduler.usage.account(since, until, by, visible_tenant(request.principal))
-    rows = [
-        UsageRow(**dict(zip(by, map(_key, by, key), strict=True)), **_rounded(sums)) for key, sums in account.rows()
-    ]
-    answer = UsageAnswer(instant_of(since), instant_of(until), by, rows, UsageFigures(**_rounded(account.total())))
-    if query.get("format") == "csv":
-        return Response(as_csv(answer).encode(), media_type=CSV)
-    return json_response(answer)
+
+    def made(sums: WindowSums) -> list[bytes]:
+        rows = [UsageRow(**dict(zip(by, map(_key, by, key), strict=True)), **_rounded(row)) for key, row in sums.rows()]
+        answer = UsageAnswer(instant_of(since), instant_of(until), by, rows, UsageFigures(**_rounded(sums.total())))
+        return as_csv(answer) if query.get("format") == "csv" else as_json(answer)
+
+    try:
+        parts = await scheduler.usage.answer(since, until, by, visible_tenant(request.principal), made)
+    except TooManyUsageRows:
+        message = f"Usage by {', '.join(by)} has more than {MOST_ROWS:,} rows; leave out a key of by, or give a shorter window."
+        raise WrongRequest("TooManyRows", message, "by") from None
+    return LargeResponse(parts, media_type=CSV if query.get("format") == "csv" else None)
 
 
 def _key(name: str, value: str | float) -> str:
@@ -68,7 +73,13 @@ def _rounded(sums: dict[str, float]) -> dict[str, Any]:
     return {name: value if isinstance(value, int) else round(value, 9) for name, value in sums.items()}
 
 
-def as_csv(answer: UsageAnswer) -> str:
+def as_json(answer: UsageAnswer) -> list[bytes]:
+    """Return the answer in parts. Each row is encoded alone, because an encoder stops all threads while it works."""
+    head, tail = encode(structs.replace(answer, rows=[])).split(b'"rows":[]')
+    return [head, b'"rows":[', *separated([encode(row) for row in answer.rows]), b"]", tail]
+
+
+def as_csv(answer: UsageAnswer) -> list[bytes]:
     """Return the rows with a line of names above. Names that a spreadsheet would take for a formula are quoted."""
     figures = [field.name for field in fields(UsageFigures)]
     out = io.StringIO()
@@ -77,7 +88,8 @@ def as_csv(answer: UsageAnswer) -> str:
     for row in answer.rows:
         keys = [_harmless(str(getattr(row, name))) for name in answer.by]
         writer.writerow([*keys, *(getattr(row, name) for name in figures)])
-    return out.getvalue()
+    text = out.getvalue().encode()
+    return [text[start : start + CHUNK_BYTES] for start in range(0, len(text), CHUNK_BYTES)]
 
 
 def _harmless(text: str) -> str:

@@ -7,13 +7,13 @@ import structlog
 
 from gpuyard.core.domain import events
 from gpuyard.live.control_plane.loop import EngineLoop
-from gpuyard.live.control_plane.stores.archive import Archive, ArchiveRow, SubmitKey, searched_text
+from gpuyard.live.control_plane.stores.archive import Archive, ArchiveRow, SubmitKey
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreError
 from gpuyard.live.control_plane.stores.idempotency import IdempotentRequests, keys_of
 from gpuyard.live.control_plane.stores.secrets import SecretStore
 from gpuyard.live.control_plane.stories import Stories
 from gpuyard.live.control_plane.time_slices import TimeSlicer
-from gpuyard.live.control_plane.views import TaskView, Views
+from gpuyard.live.control_plane.views import TaskView, Views, searched_text
 from gpuyard.live.control_plane.worker_threads import WorkerPools
 from gpuyard.live.wire.story_answers import story_event
 

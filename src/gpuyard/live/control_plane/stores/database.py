@@ -4,6 +4,7 @@
     └── StoreError            caller or environment: the file cannot be used; the message says why
         ├── StoreDamaged      environment: the file was damaged or changed; retrying does not help
         ├── StoreFromFuture   caller: a newer gpuyard wrote it; use that version
+        ├── StoreFromPast     caller: an older gpuyard wrote it, in a version that is no longer read
         ├── StoreLocked       caller: another process uses it; stop that process
         └── StoreFull         environment: no space left, nothing was written; free some and retry
 
@@ -34,6 +35,10 @@ class StoreDamaged(StoreError):
 
 class StoreFromFuture(StoreError):
     """A file beside the journal was written by a newer gpuyard. Run that version, or a newer one."""
+
+
+class StoreFromPast(StoreError):
+    """A file beside the journal was written by an older gpuyard. Start gpuyard once with the previous version."""
 
 
 class StoreLocked(StoreError):
@@ -164,7 +169,7 @@ def _upgrade(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -
     for number in range(version, layout.version):
         if number > len(layout.upgrades) or number < 1:
             message = f"{path} ({layout.what}) has version {number}, which this gpuyard no longer reads."
-            raise StoreError(f"{message} Start gpuyard once with the previous version.")
+            raise StoreFromPast(f"{message} Start gpuyard once with the previous version.")
         database.executescript(f"BEGIN; {layout.upgrades[number - 1]}; PRAGMA user_version = {number + 1}; COMMIT;")
 
 

@@ -6,6 +6,7 @@ Only the part of a span inside [since, until) counts. By day or hour a span is d
 from collections.abc import Iterable, Iterator, Sequence
 from math import fsum
 
+from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import MILLI, Value
 from gpuyard.live.control_plane.usage.spans import FAILED, OUT_OF_MEMORY, PREEMPTED, WAITING, UsageSpan
 
@@ -13,6 +14,11 @@ DAY, HOUR = 86_400.0, 3_600.0
 BUCKETS = {"day": DAY, "hour": HOUR}
 KEYS = ("tenant", "user", "project", "model", "day", "hour")
 JOULES_PER_KWH = 3_600_000.0
+MOST_ROWS = 20_000
+
+
+class TooManyUsageRows(GpuyardError):
+    """Usage by these keys has too many rows. Leave out a key, or give a shorter window."""
 
 
 class OwnedSpan(Value, frozen=True):
@@ -98,6 +104,8 @@ class WindowSums:
                 key = tuple(self._value(name, owned, piece_start) for name in self._by)
                 sums = self._rows.get(key)
                 if sums is None:
+                    if len(self._rows) >= MOST_ROWS:
+                        raise TooManyUsageRows
                     sums = self._rows[key] = UsageSums()
                 sums.add(owned.task, span, piece_end - piece_start)
 
@@ -118,12 +126,8 @@ class WindowSums:
 
     def rows(self) -> list[tuple[tuple[str | float, ...], dict[str, float]]]:
         """Return keys and figures of every row, in the order of the keys."""
-        return [(key, self._rows[key].figures()) for key in sorted(self._rows, key=_sortable)]
+        return [(key, self._rows[key].figures()) for key in sorted(self._rows)]
 
     def total(self) -> dict[str, float]:
         """Return the figures of all rows together; a task counts once."""
         return self._total.figures()
-
-
-def _sortable(key: tuple[str | float, ...]) -> tuple[tuple[bool, str | float], ...]:
-    return tuple((isinstance(part, str), part) for part in key)

@@ -1,6 +1,10 @@
-"""Usage of a window, from the archive and from the tasks in memory. Each task is counted in one of the two only."""
+"""Usage of a window, from the archive and from the tasks in memory. Each task is counted in one of the two only.
+
+Sums, order and encoding grow with the number of rows, so a thread does all of it.
+"""
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.live.control_plane.stores.archive import Archive
@@ -8,6 +12,8 @@ from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.usage.accounting import OwnedSpan, WindowSums
 from gpuyard.live.control_plane.views import Views
 from gpuyard.live.control_plane.worker_threads import WorkerPool
+
+T = TypeVar("T")
 
 
 class UsageQueries:
@@ -19,9 +25,11 @@ class UsageQueries:
         self._pool = pool
         self._clock = clock
 
-    async def account(self, since: float, until: float, by: Sequence[str], tenant: TenantId | None) -> WindowSums:
-        """Return the sums of a window, of one tenant (None: of all)."""
-        account, now = WindowSums(since, until, by), self._clock()
+    async def answer(
+        self, since: float, until: float, by: Sequence[str], tenant: TenantId | None, make: Callable[[WindowSums], T]
+    ) -> T:
+        """Return what `make` makes in a thread of the sums of a window, of one tenant (None: of all)."""
+        sums, now = WindowSums(since, until, by), self._clock()
         # Memory first: a task that is archived meanwhile is left out of the archive's part.
         counted, turns = set[TaskId](), TimeSlicer()
         taken: list[OwnedSpan] = []
@@ -37,6 +45,10 @@ class UsageQueries:
                 ]
             if turns.due():
                 await turns.give()
-        await self._pool.run(self._archive.usage, account, since, until, tenant, frozenset(counted))
-        account.add(taken)
-        return account
+
+        def work() -> T:
+            sums.add(taken)
+            self._archive.usage(sums, since, until, tenant, counted)
+            return make(sums)
+
+        return await self._pool.run(work)

@@ -24,7 +24,7 @@ class Reading(NamedTuple):
     memory: int | None = 0
     temperature: int | None = 30
     power: int | None = 300
-    task: int = 0
+    task: int | None = 0
 
 
 def sample(

@@ -66,6 +66,7 @@ def test_readings_of_a_lost_node_and_of_an_older_agent_are_unknown(tmp_path: Pat
         it.views.apply(Record(2, 0.0, NodeLost(N1)))
         await it.records(1)
         assert series(it.store, "n1/0", T0, T0 + 4, 1)["utilization"] == [50, 50, 50, None]
+        assert series(it.store, "n1/0", T0, T0 + 4, 1)["allocated"] == [0, 0, 0, None]
         nodes = series(it.store, "n1", T0, T0 + 4, 1, NODES)
         assert nodes["cpu_percent"] == [10, 10, None, None]
         assert nodes["memory_percent"] == [25, 25, None, None]

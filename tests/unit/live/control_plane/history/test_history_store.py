@@ -231,6 +231,31 @@ def test_a_file_of_a_newer_version_is_kept_aside(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_file_of_the_version_before_is_kept_aside_with_its_last_writes(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    with sqlite3.connect(tmp_path / "history.sqlite") as database:
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+    (tmp_path / "history.sqlite-wal").write_bytes(b"")
+    with capture_logs() as logs:
+        store = opened(tmp_path)
+    assert [line["event"] for line in logs] == ["history_set_aside"]
+    assert "has version 1, which this gpuyard no longer reads" in logs[0]["message"]
+    assert (tmp_path / "history.sqlite.older").exists()
+    store.append(sample(T0, {"a": Reading()}))
+    store.close()
+
+
+def test_a_minute_of_readings_does_not_weigh_as_much_as_an_hour(store: HistoryStore) -> None:
+    """A column is unknown in most samples of the first hour, while another column is always known."""
+    for at in range(T0, T0 + 7300, 10):
+        utilization = 200 if at < T0 + 60 else None if at < T0 + 3600 else 0
+        store.append(sample(at, {"a": Reading(utilization=utilization, power=100)}))
+    found = series(store, "a", T0, T0 + 7200, 7200)
+    assert found["utilization"] == [pytest.approx(100 * 6 / (6 + 360), abs=0.26)]
+    assert found["power_watts"] == [10.0]
+
+
 def test_a_closed_history_is_not_opened_again(store: HistoryStore) -> None:
     store.close()
     with pytest.raises(StoreError, match="closed"):

@@ -64,8 +64,8 @@ def _escaped(text: str) -> str:
 
 def alertmanager_body(notification: Notification, external_url: str) -> dict[str, Any]:
     """Return the body of Alertmanager's webhooks, version 4."""
-    alerts = [_alert(each, external_url) for each in (*notification.firing, *notification.resolved)]
-    shown = alerts[:MOST_ALERTS]
+    alerts = (*notification.firing, *notification.resolved)
+    shown = [_alert(each, external_url) for each in alerts[:MOST_ALERTS]]
     return {
         "version": "4",
         "groupKey": group_key(notification.group),

@@ -12,7 +12,7 @@ An alert whose sample is gone (a node was removed, a task has left its GPU) is r
 A sample without a value is something else: after NO_DATA_SECONDS the alert says that nothing is known.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -32,11 +32,26 @@ def evaluate(
     """Return the alerts of a rule after these samples, and the changes that people may want to know."""
     after: dict[Labels, Alert] = {}
     notices: list[Notice] = []
+    for _ in evaluating(rule, samples, state, now, after, notices):
+        pass
+    return after, notices
+
+
+def evaluating(
+    rule: Rule,
+    samples: Iterable[Sample],
+    state: Mapping[Labels, Alert],
+    now: float,
+    after: dict[Labels, Alert],
+    notices: list[Notice],
+) -> Iterator[None]:
+    """Evaluate a rule step by step: fill `after` and `notices`, and pause after every sample."""
     left = dict(state)
     for sample in samples:
         before = left.pop(sample.labels, None)
         if before is None:
             if sample.value is None or not rule.holds(sample.value, firing=False) or len(after) >= MOST_ALERTS:
+                yield
                 continue
             alert: Alert | None = _began(rule, sample, sample.value, now)
         else:
@@ -44,12 +59,13 @@ def evaluate(
         if alert is not None:
             after[sample.labels] = alert
             _note(notices, before, alert)
+        yield
     for labels, before in left.items():
         gone = _gone(before, now)
         if gone is not None:
             after[labels] = gone
             _note(notices, before, gone)
-    return after, notices
+        yield
 
 
 def _began(rule: Rule, sample: Sample, value: float, now: float) -> Alert:

@@ -227,7 +227,7 @@ class _Sums:
 
 def _devices(scheduler: Scheduler, node: NodeView, first: int, at: str) -> list[DeviceMetrics]:
     told = scheduler.agents.telemetry.get(node.spec.id)
-    uses = {use.index: use for use in told.gpus} if told and not node.lost else {}
+    uses = {use.index: use for use in told.gpus} if told and not node.is_silent else {}
     found = []
     for index, gpu in enumerate(node.spec.gpus):
         use = uses.get(index, _SILENT)
