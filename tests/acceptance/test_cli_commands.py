@@ -259,6 +259,29 @@ def test_one_unknown_id_does_not_prevent_cancelling_the_others(cluster: CliClust
     assert cluster.client().task(task).status == "cancelled"
 
 
+def test_tasks_are_held_released_suspended_resumed_and_given_a_priority(cluster: CliCluster) -> None:
+    waits = cluster.does("submit", "-g", "64", "--", "true").strip()
+    assert cluster.does("hold", waits) == f"{waits} is on hold.\n"
+    assert cluster.client().task(waits).reason_code == "OnHold"
+    assert cluster.does("release", waits) == f"{waits} is released.\n"
+    assert cluster.client().task(waits).reason_code == "NodeTooSmall"
+    assert cluster.does("priority", waits, "70") == f"{waits} has priority 70.\n"
+    assert cluster.client().task(waits).priority == 70
+    assert json.loads(cluster.does("priority", "--json", waits, "71"))["priority"] == 71
+
+    runs = cluster.does("submit", "--preemption", "suspend", "--", "sleep", "100").strip()
+    until(lambda: cluster.client().task(runs).status == "running", what="the task runs")
+    assert cluster.does("suspend", runs) == f"{runs} is being suspended.\n"
+    until(lambda: cluster.client().task(runs).status == "suspended", what="the task is suspended")
+    assert cluster.does("resume", runs) == f"{runs} continues as soon as its GPUs are free.\n"
+    until(lambda: cluster.client().task(runs).status == "running", what="the task runs again")
+
+    done = cluster.call("hold", "task-999999", waits)
+    assert done.returncode == 1
+    assert "task-999999" in done.stderr
+    assert done.stdout == f"{waits} is on hold.\n"
+
+
 def test_logs_show_the_tail_and_follow_to_the_end(cluster: CliCluster, tmp_path: Path) -> None:
     line = f"seq 5000; touch {tmp_path}/half; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo last"
     task = cluster.does("submit", "--shell", line).strip()

@@ -18,6 +18,7 @@ def test_the_sample_workload_runs_fails_and_depends(tmp_path: Path) -> None:
         told = json.loads(cluster.does("demo", "--json"))["tasks"]
         assert [task["name"] for task in told] == NAMES
         assert {task["project"] for task in told} == {"sample"}
+        assert all(task["estimated_seconds"] for task in told)  # so that the overview shows an expected wait
         fails, report = told[4], told[5]
         assert report["depends_on"] == [told[2]["id"]]
         until(

@@ -14,7 +14,7 @@ from gpuyard.core.domain.commands import CordonNode, JoinNode, LoseNode, ReportE
 from gpuyard.core.domain.values import GpuHealth, NodeId, Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.live_feed import MOST_CHANGED
-from gpuyard.live.control_plane.rest import open_streams
+from gpuyard.live.control_plane.rest import open_streams, overview
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.acceptance.rest_cluster import RestCluster
 from tests.acceptance.waiting import until
@@ -124,6 +124,16 @@ def test_one_request_tells_the_state_of_the_cluster(cluster: RestCluster) -> Non
     assert "train (task-1) started." in texts
     assert "Node n2 was lost: its agent is silent." in texts
     assert "task-2 got 1 GPU on n1." in texts
+
+
+def test_the_overview_tells_whether_plans_can_be_computed(
+    cluster: RestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cluster.get(OVERVIEW)["can_plan"] is True
+    monkeypatch.setattr(overview, "find_spec", lambda name: None if name == "numba" else name)
+    overview.can_plan.cache_clear()
+    assert not overview.can_plan()
+    overview.can_plan.cache_clear()
 
 
 def test_the_expected_wait_is_that_of_the_task_in_the_middle_of_the_queue(cluster: RestCluster) -> None:

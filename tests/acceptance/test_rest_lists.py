@@ -175,7 +175,7 @@ def test_the_story_of_an_ended_task_is_complete(cluster: RestCluster) -> None:
     ]
     assert events[0]["by"].startswith("local:")
     assert events[1]["node_id"] == "n1"
-    assert events[1]["cause"] == "It joined the queue."
+    assert events[1]["cause"] == "This was decided when it joined the queue."
     assert events[1]["data"]["allocated_gpus"][0].startswith("n1/")
     assert events[4]["cause_code"] == "exit_code"
     assert [event["at"] for event in events] == sorted(event["at"] for event in events)

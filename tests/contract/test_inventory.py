@@ -29,7 +29,7 @@ def scripted_nvidia_smi(folder: Path) -> Inventory:
 
 
 def virtual(_: Path) -> Inventory:
-    return detect("virtual", node="a", virtual="3:RTX4090:24", busy=lambda: {1})
+    return detect("virtual", node="a", virtual="3:RTX4090:24", busy=lambda: {1: 0})
 
 
 @pytest.fixture(params=[nvml, real_nvidia_smi, scripted_nvidia_smi, virtual], ids=lambda make: make.__name__)

@@ -1,5 +1,7 @@
 """The page about configuration has every key of both files, of a tenant and of a user, and every algorithm."""
 
+import ast
+import inspect
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,9 +12,10 @@ from msgspec.structs import fields
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.live.agent.settings import LEAST_SECONDS as LEAST_OF_AGENT
 from gpuyard.live.agent.settings import AgentSettings
-from gpuyard.live.control_plane.settings import ALGORITHMS, ServerSettings, TenantEntry, UserEntry
+from gpuyard.live.control_plane.settings import ALGORITHMS, ServerSettings, TenantEntry, UserEntry, engine_settings_of
 from gpuyard.live.control_plane.settings import LEAST_SECONDS as LEAST_OF_SCHEDULER
 from gpuyard.live.wire.config import Duration, keys_of
+from tools.manual.pages import KEYS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "manual" / "configuration.md"
@@ -94,12 +97,24 @@ def test_the_comment_in_the_shipped_file_names_every_algorithm() -> None:
     assert ALGORITHMS.keys() - POLICIES.keys() <= set(re.findall(r"\w+", names))
 
 
-def test_the_minimum_of_every_duration_is_documented() -> None:
+def test_every_setting_of_the_engine_that_the_file_can_set_has_its_key() -> None:
+    source = ast.parse(inspect.getsource(engine_settings_of))
+    calls = (
+        node for node in ast.walk(source) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "replace"
+    )
+    set_by_keys = {
+        word.arg for call in calls for word in call.keywords if not isinstance(word.value, ast.Name)
+    }  # a plain name is a constant
+    assert set(KEYS) == {*set_by_keys, "policy"}
+    assert set(KEYS.values()) <= {".".join(keys) for keys in keys_of(ServerSettings)}
+
+
+def test_the_minimum_of_every_duration_is_documented_once() -> None:
     scheduler, agent = _section("### Least values of durations").split("| least | agent's file |")
     for text, least in ((scheduler, LEAST_OF_SCHEDULER), (agent, LEAST_OF_AGENT)):
-        told = {
-            key: float(row[1]) * (0.001 if row[2] == "ms" else 1.0)
+        told = [
+            (key, float(row[1]) * (0.001 if row[2] == "ms" else 1.0))
             for row in re.finditer(r"^\| (\d+) (ms|s) \| (.*) \|$", text, re.MULTILINE)
             for key in re.findall(r"`(\w+\.\w+)`", row[3])
-        }
-        assert told == least
+        ]
+        assert sorted(told) == sorted(least.items())

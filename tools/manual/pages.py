@@ -152,21 +152,50 @@ def _yes(value: bool) -> str:
 # --- settings.md ------------------------------------------------------------------------------------------------------
 
 
+KEYS = {
+    "policy": "scheduler.algorithm",
+    "score": "scheduler.score",
+    "weight_time": "scheduler.weights.time",
+    "weight_energy": "scheduler.weights.energy",
+    "weight_balance": "scheduler.weights.balance",
+    "weight_fragmentation": "scheduler.weights.fragmentation",
+    "weights_follow_idle": "scheduler.weights.follow_idle",
+    "preemption": "scheduler.preemptive",
+    "preemption_min_run_seconds": "scheduler.preemption_min_run",
+    "preemption_limit": "scheduler.preemption_limit",
+    "backfill": "scheduler.backfill",
+    "reserve_after_seconds": "scheduler.reserve_after",
+    "aging_seconds": "scheduler.aging",
+    "level_seconds": "scheduler.level",
+    "model_affinity": "scheduler.model_affinity",
+    "queue_size": "scheduler.queue_size",
+}
+"""The keys of a live cluster that set a setting of the engine."""
+
+
 def all_settings() -> str:
     """Every setting with its default, and the values of those that are words."""
     parts = [
         "# Settings of the engine",
         said(settings),
-        "A live cluster sets `policy` with `scheduler.algorithm`, `preemption` with `scheduler.preemptive`, and `preemption_min_run_seconds`, `ageing_seconds` and `level_seconds` with the keys of `scheduler` without `_seconds`; `preemption_limit`, `backfill`, `model_affinity` and `queue_size` have the same names there. The others have their defaults and can only be changed in a [simulation](simulation.md). See [configuration](configuration.md#algorithms).",
+        "The last column has the key of a live cluster's [configuration](configuration.md). A setting without a key has its default there and can only be changed in a [simulation](simulation.md).",
         _table(
-            ("setting", "type", "default", "meaning"),
-            ((f"`{f.name}`", f"`{f.kind}`", f"`{_default(f.name)}`", f.doc or _about(f)) for f in fields(Settings)),
+            ("setting", "type", "default", "meaning", "key"),
+            (
+                (f"`{f.name}`", f"`{f.kind}`", f"`{_default(f.name)}`", f.doc or _about(f), _key(f.name))
+                for f in fields(Settings)
+            ),
         ),
     ]
     for kind in _enums(fields(Settings)):
         rows = ((f"`{member.value}`", _member_doc(kind, member.name)) for member in kind)
         parts += [f"## {kind.__name__}", said(kind), _table(("value", "meaning"), rows)]
     return _page(*parts)
+
+
+def _key(name: str) -> str:
+    key = KEYS.get(name, "")
+    return f"`{key}`" if key else ""
 
 
 def _default(name: str) -> str:

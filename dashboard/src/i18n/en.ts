@@ -119,7 +119,7 @@ export const en = {
     medianWait: "median of waiting tasks",
     longest: (text: string) => `longest so far ${text}`,
     noWait: "nothing waits",
-    unknownWait: "not predictable yet",
+    unknownWait: "not predictable",
     nodes: "Nodes",
     online: "online",
     overTime: "GPUs over time",

@@ -122,7 +122,7 @@ export const zh: typeof en = {
     medianWait: "排队任务的中位数",
     longest: (text) => `最长已等 ${text}`,
     noWait: "没有任务在排队",
-    unknownWait: "暂时无法预测",
+    unknownWait: "无法预测",
     nodes: "节点",
     online: "在线",
     overTime: "GPU 使用趋势",

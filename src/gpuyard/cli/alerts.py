@@ -9,6 +9,7 @@ from gpuyard.cli.output.listing import Listing, group, list_command
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
+    from gpuyard.live.wire.alert_answers import AlertAnswer
 
 NAMES = ("STATE", "SEVERITY", "RULE", "WHERE", "SINCE", "SENT", "SUMMARY")
 
@@ -24,12 +25,17 @@ def alerts(cluster: "Client") -> Listing:
             one.rule,
             one.labels,
             format_instant(one.fired_at or one.since),
-            f"silenced by {one.silenced_by}" if one.silenced_by else "inhibited" if one.inhibited else "yes",
+            f"silenced by {one.silenced_by}" if one.silenced_by else "inhibited" if one.inhibited else _sent(one),
             one.summary,
         )
         for one in cluster.alerts().alerts
     )
     return Listing(NAMES, rows)
+
+
+def _sent(alert: "AlertAnswer") -> str | None:
+    """Return to whom an alert was sent; None until a receiver was told."""
+    return ", ".join(alert.sent_to) or None
 
 
 app = group(alerts)

@@ -34,7 +34,10 @@ ENDED = {"success": "has succeeded", "failed": "has failed", "timeout": "has tim
 CANCELLED = "It was cancelled."
 """A reason that only repeats the status."""
 NEITHER = ": a task ahead of it has neither an estimate (--estimate) nor a timeout (--timeout)"
+CLOSED = ": no open node could hold it"
 MOST_AHEAD = 200
+"""With more tasks ahead of it than this, the start of a task is estimated from the throughput of its GPUs only."""
+MOST_ESTIMATED = 10_000
 """The scheduler estimates no start for a task with more tasks ahead of it than this."""
 
 
@@ -148,6 +151,12 @@ def _when(told: "ExplainAnswer") -> str:
     likely, low, high = map(format_instant, (told.starts_at, told.starts_low, told.starts_high))
     where = f" on {' and '.join(told.nodes)}" if told.nodes else ""
     between = f"between {low} and {high}"
+    if told.ahead > MOST_AHEAD:
+        span = f" {between}" if low != high else f" at about {likely}"
+        return (
+            f"Rough estimate: it starts{span}, from the run times of the {told.ahead:,} tasks ahead of it "
+            "and the number of suitable GPUs."
+        )
     if told.guessed and low != high and told.reason_code not in NOT_BY_ESTIMATES:
         return f"Rough estimate: it starts{where} {between}. The run times of the tasks ahead of it are uncertain."
     start = f"starts{where} at {likely}{f', {between}' if low != high else ''}."
@@ -159,6 +168,8 @@ def _when(told: "ExplainAnswer") -> str:
 
 
 def _why_unknown(told: "ExplainAnswer") -> str:
-    if told.ahead > MOST_AHEAD:
-        return ": too many tasks are ahead of it"
+    if told.reason_code == "NodesClosed":
+        return CLOSED
+    if told.more_ahead:
+        return f": more than {MOST_ESTIMATED:,} tasks are ahead of it"
     return NEITHER if told.reason_code in IN_THE_WAY else ""

@@ -26,6 +26,8 @@ def predictions(as_json: JsonOption = False, server: ServerOption = None, token:
         for one in told.scores
     )
     print_table(NAMES, rows, right=NAMES[1:])
+    if any(one.tasks and one.median_ape is None for one in told.scores):
+        typer.echo("\nErrors are shown once 10 tasks with a prediction have ended.")
     if told.model is not None:
         typer.echo(f"\nModel: {told.model.file}. {told.model.why}" if told.model.file else f"\nModel: {SHIPPED}.")
         if told.model.refused_why:

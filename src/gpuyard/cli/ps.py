@@ -116,6 +116,8 @@ def _ran(task: "Task") -> float | None:
 
     if task.run_seconds is not None:
         return task.run_seconds
+    if task.running_since is not None:
+        return (task.ran_before_seconds or 0.0) + (seconds_since(task.running_since) or 0.0)
     return seconds_since(task.started_at, task.finished_at) if task.status is not TaskStatus.PENDING else None
 
 

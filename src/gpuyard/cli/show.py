@@ -7,11 +7,12 @@ import typer
 from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
 
 if TYPE_CHECKING:
+    from gpuyard.live.sdk.values import Task
     from gpuyard.live.wire.task_answers import ForecastAnswer
 
 TaskIdArgument = Annotated[str, typer.Argument(metavar="ID", help="A task, such as task-7 or 7.")]
-INSTANTS = frozenset({"created_at", "started_at", "finished_at"})
-TWICE = frozenset({"task_id", "assigned_gpus", "node_id"})
+INSTANTS = frozenset({"created_at", "started_at", "finished_at", "running_since"})
+TWICE = frozenset({"task_id", "assigned_gpus", "node_id", "estimated_low_seconds", "estimated_high_seconds"})
 """Fields that are left out, because another field has the same information."""
 
 
@@ -30,9 +31,18 @@ def show(
 
     predicted = "; ".join(map(_predicted, task.forecasts))
     fields = {name: value for name, value in to_builtins(task).items() if name not in TWICE}
+    if task.estimated_seconds is not None:
+        fields["estimated_seconds"] = _estimated(task)
     if predicted:
         fields["forecasts"] = predicted
     print_pairs((name, format_instant(value) if name in INSTANTS else value) for name, value in fields.items())
+
+
+def _estimated(task: "Task") -> str:
+    """The expected run time with its range."""
+    low, high = task.estimated_low_seconds, task.estimated_high_seconds
+    between = "" if low is None or high is None or low == high else f" ({low:,.0f} to {high:,.0f})"
+    return f"{task.estimated_seconds:,.0f}{between}"
 
 
 def _predicted(one: "ForecastAnswer") -> str:

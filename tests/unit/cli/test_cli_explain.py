@@ -9,7 +9,7 @@ from gpuyard.cli.explain import explanation_lines
 from gpuyard.cli.output.printing import format_instant, format_seconds
 from gpuyard.core.domain.refusals import REFUSALS
 from gpuyard.core.domain.values import TaskStatus
-from gpuyard.core.engine.explain import AHEAD
+from gpuyard.core.engine.explain import AHEAD, MOST_COUNTED
 from gpuyard.live.wire.answers import ExplainAnswer
 from gpuyard.live.wire.task_answers import ForecastAnswer
 
@@ -126,10 +126,25 @@ def test_if_the_reason_names_what_it_waits_for_nothing_is_added(code: str) -> No
 
 
 def test_only_known_obstacles_are_shown() -> None:
-    assert explanation_lines(explanation(reason_code="NodesClosed"))[-1] == "Its start cannot be estimated."
+    assert explanation_lines(explanation(reason_code="ClassQuotaFull"))[-1] == "Its start cannot be estimated."
     assert (
-        explanation_lines(explanation(ahead=300))[-1]
-        == "Its start cannot be estimated: too many tasks are ahead of it."
+        explanation_lines(explanation(ahead=10_000, more_ahead=True))[-1]
+        == "Its start cannot be estimated: more than 10,000 tasks are ahead of it."
+    )
+
+
+def test_if_all_suitable_nodes_are_closed_that_is_why_no_start_is_known_and_not_the_queue() -> None:
+    told = explanation_lines(explanation(reason_code="NodesClosed", ahead=10_000, more_ahead=True))
+    assert told[-1] == "Its start cannot be estimated: no open node could hold it."
+
+
+def test_behind_many_tasks_the_estimate_names_what_it_is_based_on() -> None:
+    told = explanation_lines(
+        explanation(ahead=1200, starts_at=LIKELY, starts_low=EARLY, starts_high=LATE, guessed=True)
+    )
+    assert told[-1] == (
+        f"Rough estimate: it starts between {format_instant(EARLY)} and {format_instant(LATE)}, from the run times of "
+        "the 1,200 tasks ahead of it and the number of suitable GPUs."
     )
 
 
@@ -143,7 +158,7 @@ def test_where_its_model_ran_last_is_shown() -> None:
 
 def test_the_texts_are_about_existing_reasons() -> None:
     assert {kind.__name__ for kind in REFUSALS} >= explain.SAYS_ALL | explain.IN_THE_WAY | explain.NOT_BY_ESTIMATES
-    assert explain.MOST_AHEAD == AHEAD
+    assert (explain.MOST_AHEAD, explain.MOST_ESTIMATED) == (AHEAD, MOST_COUNTED)
 
 
 def test_a_running_task_shows_where() -> None:

@@ -102,6 +102,7 @@ def test_an_invalid_file_is_one_sentence_with_the_place(
         ("--grpc-address", "http://x:1"),
         ("--virtual-gpus", "four"),
         ("--virtual-gpus", "1:"),
+        ("--virtual-gpus", "1600"),
     ],
 )
 def test_wrong_options_of_up_are_named(

@@ -25,3 +25,15 @@ def test_a_prediction_is_shown_in_words(monkeypatch: pytest.MonkeyPatch, capsys:
         assert cli.main() == 0
     lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert ["forecasts", "H200 1m30s (1m00s to 2m00s), 4,096 MiB"] in lines
+
+
+def test_an_expected_run_time_is_shown_with_its_range(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = task(estimated_seconds=90.0, estimated_low_seconds=60.0, estimated_high_seconds=1200.0)
+    with fake_server(lambda line: line.say(told)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "show", "task-7", "--server", server.url, "--token", ""])
+        assert cli.main() == 0
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert ["estimated_seconds", "90 (60 to 1,200)"] in lines
+    assert "estimated_low_seconds" not in {line[0] for line in lines}

@@ -139,11 +139,11 @@ def seconds_since(instant: str | None, until: str | None = None) -> float | None
 
 
 def format_seconds(seconds: float | None, *, fine: bool = False) -> str:
-    """Return 45s, 12m, 3h10m or 2d4h; with `fine`, two digits below ten seconds: 0.99s, 2.5s."""
+    """Return 45s, 12m, 3h10m or 2d4h; with `fine`, one decimal below ten seconds: 0.9s, 2.5s."""
     if seconds is None:
         return ""
     if fine and seconds < 9.95:
-        return f"{seconds:.2g}s"
+        return f"{round(seconds, 1):g}s"
     whole = int(seconds)
     if whole < 60:
         return f"{whole}s"

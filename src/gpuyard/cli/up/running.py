@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gpuyard.cli.service.log_output import set_up
 from gpuyard.cli.up import command_on
+from gpuyard.cli.up.agent_log import refusal_since, size_of
 from gpuyard.cli.up.lock_file import InstanceLock
 from gpuyard.cli.up.remaining_tasks import running_tasks_message
 from gpuyard.core.domain.errors import GpuyardError
@@ -149,7 +150,8 @@ async def run(plan: UpPlan, lock: InstanceLock) -> None:
         lock.write(http, grpc)
         _greet(plan, http, grpc)
         _write_agent_file(plan, grpc)
-        beside = [asyncio.create_task(_keep_agent(plan)), asyncio.create_task(_tell_of_gpus(plan, http))]
+        logged = size_of(_agent_log(plan))
+        beside = [asyncio.create_task(_keep_agent(plan)), asyncio.create_task(_tell_of_gpus(plan, http, logged))]
     try:
         await serving
     finally:
@@ -172,6 +174,10 @@ def _agent_file(plan: UpPlan) -> Path:
     return plan.folder / "agent.yaml"
 
 
+def _agent_log(plan: UpPlan) -> Path:
+    return plan.folder / "logs" / "agent.log"
+
+
 def _write_agent_file(plan: UpPlan, grpc: str) -> None:
     """Write the agent's settings as JSON, which is valid YAML; only for this user, as they have the join token."""
     scheduler = {"master_address": grpc, "plain": plan.settings.server.plain}
@@ -192,8 +198,8 @@ async def _keep_agent(plan: UpPlan) -> None:
         if loop.time() - began > GOOD_SECONDS:
             backoff.reset()
         pause = backoff.next()
-        log = plan.folder / "logs" / "agent.log"
-        _say(plan, f"The agent ended with code {code}; it is restarted in {pause:g} s. See {log} for the reason.")
+        reason = f"See {_agent_log(plan)} for the reason."
+        _say(plan, f"The agent ended with code {code}; it is restarted in {pause:g} s. {reason}")
         await asyncio.sleep(pause)
 
 
@@ -210,7 +216,7 @@ async def _run_agent(plan: UpPlan) -> int:
         str(os.getpid()),
         VIRTUAL_GPUS,
     )
-    with (plan.folder / "logs" / "agent.log").open("ab") as errors:
+    with _agent_log(plan).open("ab") as errors:
         process = subprocess.Popen(  # noqa: S603 - our own module; it takes a millisecond
             command,
             stdin=subprocess.DEVNULL,
@@ -252,15 +258,22 @@ def _greet(plan: UpPlan, http: str, grpc: str) -> None:
     _say(plan, "Ctrl-C stops it; running tasks continue.")
 
 
-async def _tell_of_gpus(plan: UpPlan, http: str) -> None:
-    """Print the GPUs of this machine once the agent has joined."""
-    cluster = connect(http, token="")
+async def _tell_of_gpus(plan: UpPlan, http: str, logged: int) -> None:
+    """Print the GPUs of this machine once the agent has joined, or why it may not.
+
+    `logged` is the size of its log before it was started.
+    """
+    cluster, log, told = connect(http, token=""), _agent_log(plan), ""
     try:
         async with asyncio.timeout(GPUS_SECONDS):
             while not (known := await asyncio.to_thread(_gpus, cluster)):
+                refusal = refusal_since(log, logged)
+                if refusal != told:
+                    told = refusal
+                    _say(plan, f"The agent of this machine is refused: {refusal} It has no GPUs until that is solved.")
                 await asyncio.sleep(0.2)
     except TimeoutError:
-        _say(plan, f"No node has joined yet; see {plan.folder / 'logs' / 'agent.log'}.")
+        _say(plan, f"No node has joined yet; see {log}.")
         return
     except NotAllowed:
         _say(plan, "Login is enabled: run `gpuyard login NAME` before other commands.")

@@ -26,6 +26,7 @@ class CauseKind(StrEnum):
     NODE_LOST = "node_lost"
     ATTEMPT_LOST = "attempt_lost"
     SUSPENDED_BY_USER = "suspended_by_user"
+    RESUMED_BY_USER = "resumed_by_user"
     NODES_CHANGED = "nodes_changed"
     OVERTAKEN = "overtaken"
     SETTINGS_CHANGED = "settings_changed"
@@ -65,13 +66,14 @@ _SENTENCES = {
     CauseKind.NODE_LOST: "Node {node} was lost.",
     CauseKind.ATTEMPT_LOST: "Node {node} no longer knows the attempt.",
     CauseKind.SUSPENDED_BY_USER: "It was suspended on request.",
+    CauseKind.RESUMED_BY_USER: "It was resumed on request and waits for GPUs.",
     CauseKind.NODES_CHANGED: "Node {node} joined again with other properties.",
     CauseKind.OVERTAKEN: "task-{task}, which is ahead of it, took the placement.",
     CauseKind.SETTINGS_CHANGED: "The settings changed.",
     CauseKind.ROOM_LOST: "The GPUs that were reserved for it are no longer available.",
     CauseKind.NOT_SUSPENDED: "task-{task} could not be suspended for it.",
     CauseKind.AT_LIMIT: "Its tenant or class has reached a limit.",
-    CauseKind.QUEUED: "It joined the queue.",
+    CauseKind.QUEUED: "This was decided when it joined the queue.",
     CauseKind.GPUS_FREED: "task-{task} released GPUs.",
     CauseKind.VICTIMS_GONE: "The tasks that were stopped for it have released their GPUs.",
     CauseKind.PREEMPTIBLE_STARTED: "task-{task}, which may be preempted for it, started to run.",

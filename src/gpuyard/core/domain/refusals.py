@@ -747,7 +747,7 @@ class WaitingForTasks(NotNow, frozen=True):
 class OnHold(NotNow, frozen=True):
     """The task is on hold."""
 
-    text = "The task is on hold. Release it with POST /api/v1/tasks/ID/release or `release` of the Python client."
+    text = "The task is on hold. Release it with `gpuyard release` or POST /api/v1/tasks/ID/release."
 
 
 class UnknownAttemptRuns(NotNow, frozen=True):

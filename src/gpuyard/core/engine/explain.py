@@ -4,8 +4,10 @@ The reason is the refusal of the last attempt to place the task, as stored in th
 expected start comes from the same reservations the scheduler makes: on a copy, the tasks that go before are given
 theirs one after the other until it is this task's turn; once with the low side of all estimates, once with the likely
 one, once with the high one. If a task ahead has no estimate, the start is unknown and none is given; if a task has
-outrun its estimate, or the band is wide, the start is marked as a guess. The search considers at most `AHEAD` tasks,
-and tasks ahead are counted from the queue's groups, up to `MOST_COUNTED`.
+outrun its estimate, or the band is wide, the start is marked as a guess. The search considers at most `AHEAD` tasks.
+Behind more, the suitable GPUs count as one pool without nodes, which the tasks ahead pass in turn; such a start is
+always marked as a guess. Tasks ahead are counted from the queue's groups, up to `MOST_COUNTED`; behind more than those
+no start is given.
 
 A run time is predicted when its task is submitted. Here `revise` predicts it again, from tasks that have ended since.
 No task is expected to run for less time than a running task with the same prediction has already run.
@@ -22,7 +24,7 @@ from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.events import Event, ReservationMade
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Estimate
-from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus, Value
+from gpuyard.core.domain.values import MILLI, NodeId, TaskId, TaskStatus, Value
 from gpuyard.core.engine.phases import Running, Suspended, Waiting
 from gpuyard.core.engine.quota import UNLIMITED, check_quota, closed_by_model, is_stopped_by_quota, left_for, refusal
 from gpuyard.core.engine.scheduling.actions import Context
@@ -35,9 +37,11 @@ from gpuyard.core.engine.waiting.queue import Group
 from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.engine.waiting.wakeups import Blocked
 from gpuyard.core.placement.choose import choose, why_not
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
 from gpuyard.core.placement.shape import Shape
 
 AHEAD = 200
+"""Maximum number of tasks ahead that are given nodes one after the other, which costs a search each."""
 WITNESSES = 2000
 """Maximum number of running tasks whose ages are considered."""
 WIDE = 4.0
@@ -60,7 +64,7 @@ class Explanation(Value, frozen=True):
     reason: Refusal | None
     """Why it waits; None: it does not wait."""
     ahead: int = 0
-    """Number of waiting tasks that go before it and could use the same nodes or quota."""
+    """Number of waiting tasks that go before it and could use the same nodes or quota; 0 if no node could hold it."""
     more_ahead: bool = False
     """There are more tasks ahead: the count stops at MOST_COUNTED."""
     starts_at: float | None = None
@@ -101,22 +105,24 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
     shape = task.group.line.shape if task.group else Shape(task.spec.resources)
     shape.refresh(state.index)
     reason = why_waits(state, task_id, at)
-    count = _count_ahead(state, task, shape, at) if task.group else 0
-    ahead = _ahead(state, task, shape, at) if 0 < count <= AHEAD else []
+    count = _count_ahead(state, task, shape, at) if task.group and shape.eligible else 0
     reservation = state.reservations.get(task_id)
-    starts: list[float | None] = [None] * len(SIDES)
-    if count <= AHEAD:
-        ages = _ages(state, at)
+    guessed = count > AHEAD
+    if guessed:
+        starts = _rough_starts(state, task, shape, count, at)
+    else:
+        ahead, ages = _ahead(state, task, shape, at) if count else [], _ages(state, at)
         task, *ahead = (_as_known_now(other, revise, ages) for other in (task, *ahead))
         starts = [_starts(state, task, shape, ahead, at, side) for side in SIDES]
+        guessed = starts[-1] is not None and starts[-1] != _starts(state, task, shape, ahead, at, "said")
     low, likely, high = _band(starts)
-    guessed = high is not None and starts[-1] != _starts(state, task, shape, ahead, at, "said")
     if low is not None and likely is not None and high is not None:
         guessed = guessed or (high > low and high - at > WIDE * (likely - at) + LEEWAY_SECONDS)
     nodes = reservation.nodes if reservation else ()
     ran_on = tuple(sorted(state.index.hosts_of(state.index.model_cache.device_groups(task.model) & shape.eligible)))
     return Explanation(
-        task_id, task.status, reason, min(count, MOST_COUNTED), count > MOST_COUNTED, likely, low, high, nodes, guessed, ran_on
+        task_id, task.status, reason, min(count, MOST_COUNTED), count > MOST_COUNTED, likely, low, high, nodes,
+        guessed and likely is not None, ran_on,
     )  # fmt: skip
 
 
@@ -126,7 +132,8 @@ def expected_start(
     """Return how many tasks go before a waiting task, and its earliest, likely and latest start; None: unknown."""
     count = _count_ahead(state, task, shape, at)
     if count > AHEAD:
-        return min(count, MOST_COUNTED), (None, None, None)
+        low, likely, high = _band(_rough_starts(state, task, shape, count, at))
+        return min(count, MOST_COUNTED), (low, likely, high)
     ahead, ages = _ahead(state, task, shape, at), _ages(state, at)
     task, *ahead = (_as_known_now(other, revise, ages) for other in (task, *ahead))
     low, likely, high = _band([_starts(state, task, shape, ahead, at, side) for side in SIDES])
@@ -445,21 +452,30 @@ def _quota_frees_at(state: State, task: OpenTask, ahead: list[OpenTask], at: flo
         if limit < UNLIMITED:
             counted = [other for other in active.values() if counts(other)]
             first = [other for other in ahead if counts(other)]
-            when = max(when, _turn_at(counted, [*first, task], used, limit, at, side))
+            ends = [
+                (expected_end(other, at, side), other.active.placement.charge_milli)
+                for other in counted
+                if holds_gpus(other.phase)
+            ]
+            queued = ((_need(other), other.left_seconds(at, side)) for other in (*first, task))
+            when = max(when, _turn_at(ends, queued, used, limit, at))
     return when
 
 
-def _turn_at(counted: list[OpenTask], queued: list[OpenTask], used: int, limit: int, at: float, side: Side) -> float:
-    """Return when the last queued task gets quota, if each is admitted in order as soon as there is enough."""
-    ends = []
-    for other in counted:
-        if holds_gpus(other.phase):
-            charge = other.active.placement.charge_milli
-            ends.append((expected_end(other, at, side), charge))
+def _need(task: OpenTask) -> int:
+    return task.group.line.shape.need_milli if task.group else 0
+
+
+def _turn_at(
+    ends: list[tuple[float, int]], queued: Iterable[tuple[int, float]], used: int, limit: int, at: float
+) -> float:
+    """Return when the last queued task gets its part of a limit, if each is admitted in order as soon as there is enough.
+
+    `ends` are the ends and charges of running tasks, `queued` the needs and run times of those that wait.
+    """
     heapify(ends)
     now = at
-    for other in queued:
-        need = other.group.line.shape.need_milli if other.group else 0
+    for need, seconds in queued:
         while used + need > limit:
             if not ends:
                 return UNKNOWN
@@ -467,5 +483,54 @@ def _turn_at(counted: list[OpenTask], queued: list[OpenTask], used: int, limit: 
             now = max(now, ended_at)
             used -= charge
         used += need
-        heappush(ends, (now + other.left_seconds(at, side), need))
+        heappush(ends, (now + seconds, need))
     return now
+
+
+# --- when, roughly ------------------------------------------------------------------------------------------------
+
+
+def _rough_starts(state: State, task: OpenTask, shape: Shape, count: int, at: float) -> list[float | None]:
+    """Return the starts of a task with many others ahead of it, by the throughput of the GPUs that it can use.
+
+    Those GPUs count as one pool: that room may be left over on nodes, and that a gang waits for several, is neglected.
+    A task ahead that can use other GPUs too takes a part of the pool.
+    """
+    pool = _pool_milli(state, shape.eligible)
+    if task.waits_for or task.held or not shape.need_milli or not shape.can_start(state.index) or count > MOST_COUNTED:
+        return [None] * len(SIDES)
+    ahead = [other for group, before in _groups_ahead(state, task, shape, at) for other in _entries(group, before)]
+    parts: dict[Group, int] = {}
+    for other in ahead:
+        group = other.group
+        if group is not None and group not in parts:
+            theirs = group.line.shape.eligible
+            common = _pool_milli(state, theirs & shape.eligible)
+            parts[group] = group.line.shape.need_milli * common // max(1, _pool_milli(state, theirs))
+    starts = []
+    for side in SIDES:
+        when = _quota_frees_at(state, task, ahead, at, side)
+        ends = [(expected_end(other, at, side), charge) for other, charge in _held_of(state, shape)]
+        queued = [
+            (part, other.left_seconds(at, side)) for other in ahead if other.group and (part := parts[other.group])
+        ]
+        used = sum(charge for _, charge in ends)
+        when = max(when, _turn_at(ends, [*queued, (shape.need_milli, 0.0)], used, max(pool, used), at))
+        starts.append(None if when == UNKNOWN else when)
+    return starts
+
+
+def _pool_milli(state: State, device_groups: DeviceGroupMask) -> int:
+    """Return the usable GPUs of device groups on open nodes, in thousandths."""
+    index = state.index
+    groups = (index.device_group(number) for number in members(device_groups & index.open))
+    return sum(device_group.usable.bit_count() for device_group in groups) * MILLI
+
+
+def _held_of(state: State, shape: Shape) -> Iterator[tuple[OpenTask, int]]:
+    """Yield the tasks that hold GPUs on nodes that a shape can use, with their charge there."""
+    for node in state.index.hosts_of(shape.eligible & state.index.open):
+        for other in state.on_node.get(node, {}).values():
+            if holds_gpus(other.phase):
+                placement = other.active.placement
+                yield other, placement.charge_milli // len(placement.slices)

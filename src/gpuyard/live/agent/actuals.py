@@ -32,6 +32,8 @@ class UsageSamples:
     """The readings of one attempt so far."""
 
     peak_mib: int | None = None
+    declared_mib: int = 0
+    """Memory that the task declares to use on each of its virtual GPUs."""
     busy_sum: float = 0.0
     busy_count: int = 0
     idle_count: int = 0
@@ -51,7 +53,12 @@ class Actuals:
         """Record the memory that an attempt on virtual GPUs declares in its environment, if it does."""
         said = env.get(SAID, "")
         if re.fullmatch("[0-9]{1,9}", said):
-            self._seen[key] = UsageSamples(peak_mib=int(said))
+            self._seen[key] = UsageSamples(peak_mib=int(said), declared_mib=int(said))
+
+    def declared_mib(self, key: AttemptKey) -> int:
+        """Return the memory that an attempt on virtual GPUs declares to use on each of them; 0 if it declares none."""
+        seen = self._seen.get(key)
+        return 0 if seen is None else seen.declared_mib
 
     def look(self, gpus: Iterable[GpuReading], occupants: Iterable[Occupant]) -> None:
         """Record a reading of the GPUs."""

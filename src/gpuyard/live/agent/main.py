@@ -188,10 +188,14 @@ class AgentNode:
         self._measuring: asyncio.Task[pb.Heartbeat] | None = None
         self._asked_at = 0.0
 
-    def _busy(self) -> set[int]:
-        """Return the numbers, among all detected GPUs, of those that are in use."""
-        numbers = self._inventory.numbers
-        return {numbers[gpu] for occupant in self.launch_builder.occupants.values() for gpu in occupant.gpus}
+    def _busy(self) -> dict[int, int]:
+        """Return the numbers, among all detected GPUs, of those in use, and the memory declared for each in MiB."""
+        numbers, busy = self._inventory.numbers, dict[int, int]()
+        for key, occupant in self.launch_builder.occupants.items():
+            declared = self.launch_builder.actuals.declared_mib(key)
+            for gpu in occupant.gpus:
+                busy[numbers[gpu]] = busy.get(numbers[gpu], 0) + declared
+        return busy
 
     def connect(self, processes: SupervisorClient) -> tuple[AgentLink, AttemptRelay]:
         """Build the connection to the scheduler for this node."""
@@ -324,7 +328,7 @@ class AgentNode:
             await asyncio.sleep(PRUNE_SECONDS)
 
 
-def _inventory(settings: AgentSettings, busy: Callable[[], set[int]]) -> SelectedGpus:
+def _inventory(settings: AgentSettings, busy: Callable[[], dict[int, int]]) -> SelectedGpus:
     """Detect the GPUs that this node may use."""
     gpu = settings.gpu
     every = detect(gpu.detection_method, node=settings.node_id, virtual=gpu.virtual, busy=busy)

@@ -16,7 +16,14 @@ from msgspec import Meta
 from gpuyard.core.domain.node import RESERVED_PREFIX
 from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
 from gpuyard.live.wire.config import Complaint, Duration, DurationOrNone, PeerAddress, load, too_short
-from gpuyard.live.wire.limits import GpuPercent, GpuSelectors, Labels, NodeNameOrNone, TenantName
+from gpuyard.live.wire.limits import (
+    MOST_GPUS_IN_A_NODE,
+    GpuPercent,
+    GpuSelectors,
+    Labels,
+    NodeNameOrNone,
+    TenantName,
+)
 from gpuyard.live.wire.loopback_peer import is_loopback_address
 from gpuyard.live.wire.sections import FilePath, FolderPath, Section
 
@@ -234,6 +241,13 @@ def _wrong_with(settings: AgentSettings) -> Iterator[Complaint]:
     if settings.gpu.virtual and settings.gpu.detection_method not in {"auto", "virtual"}:
         sentence = (
             f"gpu.virtual is set, but gpu.detection_method is {settings.gpu.detection_method}; remove one of them."
+        )
+        yield "gpu.virtual", sentence
+    count = settings.gpu.virtual.partition(":")[0]
+    if count and int(count) > MOST_GPUS_IN_A_NODE:
+        sentence = (
+            f"gpu.virtual has {int(count)} GPUs; a node has at most {MOST_GPUS_IN_A_NODE}. "
+            "Use fewer, and start further agents for the others."
         )
         yield "gpu.virtual", sentence
     if settings.agent.away_timeout > LONGEST_ABSENCE_SECONDS:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuyard.core.domain import events
 from gpuyard.core.domain.placement import Placement
@@ -22,7 +23,17 @@ MOST_EVENTS = 600
 FIRST_EVENTS = 100
 """Number of events at the beginning that are always kept."""
 
+RESUMED = "The task was resumed; it continues when there are GPUs for it."
+"""What is said of a release that ends a suspension on request."""
+
 _encode = msgspec.json.Encoder().encode
+
+
+class _Named(msgspec.Struct):
+    event: str
+
+
+_read_name = msgspec.json.Decoder(_Named).decode
 
 
 class HeldSpan(msgspec.Struct, array_like=True, gc=False):
@@ -65,7 +76,11 @@ class Stories:
         story = self._stories.get(task)
         if story is None:
             story = self._stories[task] = _Story()
-        story.told.append(record)
+        if isinstance(event, events.TaskReleased) and _is_suspended(story.told):
+            resumed = replace(story_event(event, record.at, record.by, record.seq), text=RESUMED)
+            story.told.append(_encode(resumed))
+        else:
+            story.told.append(record)
         if len(story.told) > MOST_EVENTS:
             gone = MOST_EVENTS // 6
             del story.told[FIRST_EVENTS : FIRST_EVENTS + gone]
@@ -116,6 +131,12 @@ class Stories:
         story.runs = msgspec.convert(row["runs"], list[HeldSpan])
 
 
+def _is_suspended(told: list[Record | bytes]) -> bool:
+    """Whether the last attempt is suspended by now."""
+    names = (events.name_of(one.event) if isinstance(one, Record) else _read_name(one).event for one in reversed(told))
+    return next((name for name in names if name in _STEPS), "") == events.name_of(events.AttemptSuspended)
+
+
 def _keep_run(runs: list[HeldSpan], event: events.Event, at: float) -> None:
     if isinstance(event, events.TaskPlaced | events.AttemptResuming):
         runs.append(HeldSpan(event.attempt, *_gpus(event.placement), at))
@@ -133,7 +154,7 @@ def _gpus(placement: Placement) -> tuple[list[str], float]:
     return gpus, max((part.milli for part in placement.slices), default=0) / MILLI
 
 
-_OF_RUNS = frozenset(
+_OF_RUNS: frozenset[type[events.Event]] = frozenset(
     {
         events.TaskPlaced,
         events.AttemptResuming,
@@ -142,3 +163,5 @@ _OF_RUNS = frozenset(
         events.AttemptEnded,
     }
 )
+_STEPS = frozenset(events.name_of(kind) for kind in _OF_RUNS)
+"""Names of the events that tell whether a task holds GPUs."""

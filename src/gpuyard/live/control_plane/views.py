@@ -186,6 +186,8 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
             reason_code=reason_code,
             created_by=self.by,
             run_seconds=self.run_seconds if self.finished_at is not None or self.has_stopped else None,
+            running_since=self.runs_since,
+            ran_before_seconds=self.run_seconds,
             actual=self.actual,
             ran_on=self.ran_on,
             request_id=self.request_id,
@@ -427,7 +429,10 @@ class Views:
         self._count(view, 1)
 
     def _held(self, event: events.TaskHeld | events.TaskReleased, record: Record) -> None:
-        self.tasks[event.task].held = isinstance(record.event, events.TaskHeld)
+        view = self.tasks[event.task]
+        view.held = isinstance(record.event, events.TaskHeld)
+        if view.status is TaskStatus.SUSPENDED and not view.held:  # it does not wait for a user any more, but for GPUs
+            view.cause = Cause(CauseKind.RESUMED_BY_USER)
 
     def _priority(self, event: events.PriorityChanged, record: Record) -> None:  # noqa: ARG002
         self.tasks[event.task].priority = event.priority

@@ -40,6 +40,8 @@ class AlertAnswer(Struct, frozen=True):
     """The id of a silence."""
     inhibited: bool = False
     """It is not sent, because another alert explains it."""
+    sent_to: list[str] = []
+    """The receivers that were told that it fires; empty for entries of the history."""
 
 
 class AlertList(Struct, frozen=True):

@@ -118,7 +118,7 @@ class ExplainAnswer(Struct, frozen=True):
 
 
 class PredictionScore(Struct, frozen=True):
-    """Accuracy of one predictor for recently ended tasks; errors are relative."""
+    """Accuracy of one predictor for recently ended tasks; errors are relative. Null: fewer than 10 tasks have ended."""
 
     predictor: str
     about: str

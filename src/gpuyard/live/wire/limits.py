@@ -94,6 +94,7 @@ AbsolutePath: TypeAlias = Annotated[
     Meta(max_length=4096, pattern=r"^/[^\u0000]*$", description="an absolute path, such as /home/alice/experiment"),
 ]
 
+MOST_GPUS_IN_A_NODE = 1024
 GpuCount: TypeAlias = Annotated[int, Meta(ge=0, le=100_000)]
 NodeCount: TypeAlias = Annotated[int, Meta(ge=1, le=100_000)]
 CpuCount: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000)]

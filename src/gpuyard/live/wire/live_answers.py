@@ -95,6 +95,8 @@ class OverviewAnswer(Struct, frozen=True, kw_only=True):
     alerts: AlertCounts
     changes: list[Change]
     """The newest events first."""
+    can_plan: bool
+    """Whether plans can be computed here: the packages of `gpuyard[plan]` are installed beside the scheduler."""
 
 
 class LiveCard(Struct, frozen=True, gc=False):

@@ -16,6 +16,7 @@ from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.limits import MOST_GPUS_IN_A_NODE
 
 PROTOCOL = 2
 SERVICE = "gpuyard.v1.Agents"
@@ -30,7 +31,6 @@ LOG_REQUEST = "log-request"
 AT_THE_END = 2**53 - 1
 """The offset of a `SendLog` command that asks only for output written from now on."""
 
-MOST_GPUS_IN_A_NODE = 1024
 MOST_MIB = 1 << 40
 MOST_PERCENT = 1000.0
 MOST_WATTS = 100_000.0

@@ -93,6 +93,10 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     """Number of similar runs from which the estimate was predicted; null: it was submitted, or there is none."""
     run_seconds: float | None = None
     """Run time without suspensions; null: the task runs, or has not started."""
+    running_since: Instant | None = None
+    """Since when it runs without interruption; null: it does not run."""
+    ran_before_seconds: float | None = None
+    """Run time before `running_since`, as it was suspended or its progress was saved; null: it does not run."""
     gpu_memory_peak_mib: int | None = None
     """Peak memory of the last attempt on one of its GPUs, after its end; null: not measured."""
     gpu_utilization: float | None = None
@@ -132,6 +136,8 @@ def answer_of(
     reason_code: str | None,
     created_by: str,
     run_seconds: float | None = None,
+    running_since: float | None = None,
+    ran_before_seconds: float = 0.0,
     actual: Actual | None = None,
     ran_on: str | None = None,
     request_id: str = "",
@@ -194,6 +200,8 @@ def answer_of(
         estimated_high_seconds=estimate.high_seconds if estimate else None,
         predicted_from=(estimate.runs or None) if estimate else None,
         run_seconds=run_seconds,
+        running_since=None if running_since is None else instant_of(running_since),
+        ran_before_seconds=None if running_since is None else ran_before_seconds,
         gpu_memory_peak_mib=actual.gpu_memory_peak_mib if actual else None,
         gpu_utilization=actual.gpu_utilization if actual else None,
         ran_on=ran_on,

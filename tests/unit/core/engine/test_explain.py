@@ -16,7 +16,7 @@ from gpuyard.core.domain.values import NodeId, Preemption, TaskClass, TaskId, Ta
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.explain import AHEAD, MOST_COUNTED, Explanation, explain, why_all_wait, why_waits
 from gpuyard.core.engine.waiting.sort_key import sort_key
-from gpuyard.testing import ClusterStory, gang, task
+from gpuyard.testing import ClusterStory, gang, node, task
 
 
 @pytest.fixture
@@ -102,13 +102,66 @@ def test_a_spent_budget_shows_the_next_period_as_does_the_expected_start(cluster
     assert cluster.explains("b").starts_at == 7200.0
 
 
-def test_with_too_many_tasks_ahead_no_start_is_invented(cluster: ClusterStory) -> None:
+def test_behind_many_tasks_the_start_is_a_guess_from_the_throughput_of_the_gpus(cluster: ClusterStory) -> None:
     cluster.submits(task("now", gpus=4, estimate=10))
     cluster.submits_many(AHEAD + 1, task("ahead", gpus=4, estimate=10))
     cluster.submits(task("last", gpus=4, estimate=10))
-    assert cluster.explains("last").ahead == AHEAD + 1
-    assert cluster.explains("last").starts_at is None
-    assert cluster.explains("ahead-2").starts_at == 20.0
+    last = cluster.explains("last")
+    assert (last.ahead, last.guessed) == (AHEAD + 1, True)
+    assert last.starts_at == 10.0 * (AHEAD + 2)
+    assert (cluster.explains("ahead-2").starts_at, cluster.explains("ahead-2").guessed) == (20.0, False)
+
+
+def test_behind_many_tasks_one_without_an_estimate_that_fills_the_pool_leaves_the_start_unknown(
+    cluster: ClusterStory,
+) -> None:
+    cluster.submits(task("endless", gpus=4))
+    cluster.submits_many(AHEAD + 1, task("ahead", estimate=10))
+    cluster.submits(task("last", estimate=10))
+    assert (cluster.explains("last").starts_at, cluster.explains("last").guessed) == (None, False)
+
+
+def test_behind_many_tasks_only_their_part_on_its_own_nodes_counts() -> None:
+    cluster = ClusterStory()
+    cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
+    for name, zone in (("node-1", "a"), ("node-2", "b"), ("node-3", "b")):
+        cluster.has_node(node(name, gpus=4, zone=zone))
+    cluster.submits_many(3, task("now", gpus=4, estimate=10))
+    cluster.submits_many(3 * AHEAD, task("ahead", gpus=4, estimate=10))
+    cluster.submits(task("last", gpus=4, estimate=10, labels=(("zone", "a"),)))
+    start = cluster.explains("last").starts_at
+    assert start is not None
+    assert 10.0 * AHEAD <= start <= 10.0 * (AHEAD + 2)
+
+
+def test_behind_many_tasks_without_an_open_node_the_node_is_the_reason_and_no_start_is_given(
+    cluster: ClusterStory,
+) -> None:
+    cluster.submits(task("now", gpus=4, estimate=10))
+    cluster.submits_many(AHEAD + 1, task("ahead", gpus=4, estimate=10))
+    cluster.submits(task("last", gpus=4, estimate=10))
+    cluster.cordons("node-1")
+    last = cluster.explains("last")
+    assert isinstance(last.reason, no.NodesClosed)
+    assert last.starts_at is None
+
+
+def test_behind_more_tasks_than_are_counted_no_start_is_invented(
+    cluster: ClusterStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuyard.core.engine.explain.MOST_COUNTED", AHEAD + 1)
+    cluster.submits(task("now", gpus=4, estimate=10))
+    cluster.submits_many(AHEAD + 2, task("ahead", gpus=4, estimate=10))
+    cluster.submits(task("last", gpus=4, estimate=10))
+    assert (cluster.explains("last").more_ahead, cluster.explains("last").starts_at) == (True, None)
+
+
+def test_no_task_is_ahead_of_one_that_no_node_could_hold(cluster: ClusterStory) -> None:
+    cluster.submits(task("first", gpus=4), task("huge", gpus=9, after=("first",)))
+    cluster.submits_many(2, task("ahead", gpus=4))
+    cluster.finishes("first")
+    told = cluster.explains("huge")
+    assert (told.reason, told.ahead) == (no.NodeTooSmall(9, 4), 0)
 
 
 def test_without_an_estimate_ahead_no_start_is_invented(cluster: ClusterStory) -> None:
@@ -309,7 +362,7 @@ def test_what_is_ahead_equals_a_scan_of_all_tasks(policy: str, seed: int) -> Non
     for number in waiting:
         by_hand = ahead_by_hand(cluster, number)
         told = explain(cluster.state, number, cluster.state.now)
-        assert told.ahead == len(by_hand)
+        assert told.ahead == (0 if isinstance(told.reason, no.NodeTooSmall) else len(by_hand))
         assert reasons.get(number) == told.reason == why_waits(cluster.state, number, cluster.state.now)
 
 

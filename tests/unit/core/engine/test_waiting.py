@@ -248,7 +248,7 @@ def test_a_task_on_hold_says_so(cluster: ClusterStory) -> None:
     cluster.submits(task("busy", gpus=4), task("other", gpus=4), task("waits"))
     cluster.holds("waits")
     assert told(cluster, "waits") == (
-        "The task is on hold. Release it with POST /api/v1/tasks/ID/release or `release` of the Python client."
+        "The task is on hold. Release it with `gpuyard release` or POST /api/v1/tasks/ID/release."
     )
 
 

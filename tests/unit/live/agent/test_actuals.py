@@ -54,6 +54,7 @@ def test_on_virtual_gpus_a_task_states_its_memory(said: str, peak: int | None) -
     actuals = Actuals()
     actuals.said(ONE, {"VIRTUAL_GPU_MEMORY_MIB": said})
     assert actuals.of(ONE) == (None if peak is None else Actual(peak))
+    assert actuals.declared_mib(ONE) == (peak or 0)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from gpuyard.live.agent.inventory import NoSuchInventory, SelectedGpus
 from gpuyard.live.agent.inventory.virtual import Virtual
 
-ALL = Virtual("4:RTX4090:24", "node", lambda: {2}, lambda: 0.0)
+ALL = Virtual("4:RTX4090:24", "node", lambda: {2: 9000}, lambda: 0.0)
 UUIDS = [card.uuid for card in ALL.devices()]
 
 

@@ -8,6 +8,7 @@ from gpuyard.live.agent.inventory import GpuProcess, NoSuchInventory, detect
 from gpuyard.live.agent.inventory.nvidia_smi import NvidiaSmi
 from gpuyard.live.agent.inventory.pci import address, groups
 from gpuyard.live.agent.inventory.virtual import Virtual, read_spec
+from gpuyard.live.control_plane.alerts.rules.built_in import BUILT_IN
 from tests.unit.live.agent.fake_smi import GPU_HEADER, TWO_GPUS, USE_HEADER, fake_smi
 
 # --- nvidia-smi
@@ -116,7 +117,9 @@ def test_virtual_gpus_are_given_in_one_line(spec: str, expected: tuple[int, str,
     assert read_spec(spec) == expected
 
 
-@pytest.mark.parametrize("spec", ["", "x", "-1", "4:", "4:A100:", "4:A100:0", "4:A100:lots", "4:A100:80:x", "99999"])
+@pytest.mark.parametrize(
+    "spec", ["", "x", "-1", "4:", "4:A100:", "4:A100:0", "4:A100:lots", "4:A100:80:x", "1025", "99999:A100"]
+)
 def test_an_invalid_spec_is_quoted_with_an_example(spec: str) -> None:
     with pytest.raises(NoSuchInventory, match="4:RTX4090:24") as refusal:
         read_spec(spec)
@@ -129,11 +132,30 @@ def test_virtual_gpus_have_the_same_uuids_at_every_start_and_others_on_other_nod
 
 
 def test_virtual_gpus_are_busy_while_something_runs_on_them() -> None:
-    running: set[int] = set()
+    running: dict[int, int] = {}
     cards = Virtual("2", "a", lambda: running)
     assert [use.utilization_percent for use in cards.use()] == [0.0, 0.0]
-    running.add(1)
+    running[1] = 0
     assert [use.utilization_percent for use in cards.use()] == [0.0, 100.0]
+
+
+def test_a_virtual_gpu_uses_the_memory_that_its_tasks_declare_and_not_more_than_it_has() -> None:
+    running = {0: 0, 1: 6000, 2: 999_999}
+    cards = Virtual("4", "a", lambda: running)
+    assert [use.memory_used_mib for use in cards.use()] == [0, 6000, 24 * 1024, 0]
+
+
+def test_a_busy_virtual_gpu_raises_no_alert_by_itself() -> None:
+    now = [0.0]
+    cards = Virtual("1", "a", lambda: {0: 0}, lambda: now[0])
+    now[0] = 3600.0
+    (use,), (device,) = cards.use(), cards.devices()
+    assert use.memory_used_mib is not None
+    assert use.memory_used_mib / device.memory_mib * 100 < BUILT_IN["gpu_memory_full"].threshold
+    assert use.temperature_c is not None
+    assert use.temperature_c < BUILT_IN["gpu_hot"].threshold
+    assert use.utilization_percent is not None
+    assert use.utilization_percent > BUILT_IN["idle_gpu_held"].threshold
 
 
 # --- choosing
@@ -172,7 +194,7 @@ def test_an_nvidia_smi_that_only_prints_a_table_suggests_virtual_gpus(tmp_path: 
 
 
 def test_a_virtual_gpu_warms_up_and_cools_down() -> None:
-    running, now = set[int](), [0.0]
+    running, now = dict[int, int](), [0.0]
     cards = Virtual("2", "a", lambda: running, lambda: now[0])
 
     def celsius(seconds: float) -> list[float | None]:
@@ -180,7 +202,7 @@ def test_a_virtual_gpu_warms_up_and_cools_down() -> None:
         return [use.temperature_c for use in cards.use()]
 
     assert celsius(100) == [30, 30]
-    running.add(1)
+    running[1] = 0
     first, later, last = celsius(10)[1], celsius(10)[1], celsius(600)[1]
     assert first is not None
     assert later is not None

@@ -96,6 +96,7 @@ def test_an_agent_connects_beyond_loopback_only_with_tls_or_explicit_plain_text(
         ("executor: {execution_method: docker}", "line 1: executor.execution_method docker is not supported yet"),
         ("gpu: {detection_method: virtual}", "set gpu.virtual to the virtual GPUs"),
         ("gpu: {detection_method: nvml, virtual: '4'}", "remove one of them"),
+        ("gpu: {virtual: '1600:A100:80'}", "gpu.virtual has 1600 GPUs; a node has at most 1024"),
         ("gpu: {virtual: 4:RTX:lots}", "COUNT:MODEL:GIGABYTES"),
         ("gpu: {detection_method: magic}", '"auto", "nvidia-smi", "nvml" or "virtual"'),
         ("scheduler: {master_address: ''}", "set it to the HOST:PORT of the scheduler"),

@@ -94,6 +94,25 @@ def play(story: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
+def test_an_alert_counts_as_sent_when_a_receiver_was_told_and_not_before() -> None:
+    async def story() -> None:
+        ops, away = Recorder(), Recorder("away")
+        away.failing = True
+        yard = Yard(ops, away)
+        first, second = alert(0), alert(1)
+        assert yard.notifier.sent_to(first) == []
+        await yard.after(0, situation(first, second, muted=(second,)))
+        assert (yard.notifier.sent_to(first), yard.notifier.sent_to(second)) == (["ops"], [])
+        away.failing = False
+        await yard.after(60, situation(first, second))
+        assert yard.notifier.sent_to(first) == yard.notifier.sent_to(second) == ["ops", "away"]
+        await yard.after(60, situation())
+        assert yard.notifier.sent_to(first) == []
+        assert Yard().notifier.sent_to(first) == []
+
+    play(story)
+
+
 def test_a_group_is_told_at_once_changes_after_an_interval_and_repetitions_later() -> None:
     async def story() -> None:
         ops = Recorder()

@@ -71,7 +71,7 @@ def test_a_webhook_gets_the_body_that_alertmanager_sends() -> None:
     assert resolved["endsAt"] == "1970-01-01T00:20:00.000000Z"
     assert firing["fingerprint"] == resolved["fingerprint"] == alert().id
     assert firing["annotations"] == {"summary": "GPU n1/0 is hot.", "value": "91.5"}
-    assert firing["generatorURL"] == "https://yard.example/api/v1/alerts"
+    assert firing["generatorURL"] == "https://yard.example/#/alerts"
     assert server.headers[0]["Authorization"] == "Bearer secret"
     assert server.headers[0]["Content-Type"] == "application/json"
 

@@ -3,12 +3,19 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuyard.live.control_plane.alerts.rules.built_in import BUILT_IN
-from gpuyard.live.control_plane.alerts.rules.evaluate import MOST_ALERTS, NO_DATA_SECONDS, RESOLVED_SECONDS, evaluate
+from gpuyard.live.control_plane.alerts.rules.evaluate import (
+    MOST_ALERTS,
+    NO_DATA_SECONDS,
+    RESOLVED_SECONDS,
+    evaluate,
+    summary_of,
+)
 from gpuyard.live.control_plane.alerts.rules.rule import Alert, AlertStatus, Labels, Rule, Sample, alert_id
 
 HOT = Rule("gpu_hot", "A GPU is hot.", "°C", 85, 80, for_seconds=60)
@@ -216,3 +223,11 @@ def test_whatever_happens_an_alert_that_fired_resolves_once_and_only_then(
     assert not told or told[-1] == "resolved"
     assert ("resolved", "resolved") not in set(pairwise(told))
     assert all(alert.status is AlertStatus.RESOLVED for alert in story.state.values())
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(61.6245, "61.6"), (0.5249, "0.52"), (88.0, "88"), (1234567.89, "1234567.9"), (5.0, "5")]
+)
+def test_values_are_rounded_in_messages(value: float, words: str) -> None:
+    told = summary_of(BUILT_IN["gpu_hot"], Sample(GPU, value), value)
+    assert told.endswith(f": {words} °C")

@@ -18,6 +18,7 @@ from gpuyard.core.journal.records import Record
 from gpuyard.live.control_plane.prediction.runtime_estimator import MOST_REMEMBERED, RuntimeEstimator
 from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.views import TaskView, Views
+from gpuyard.live.wire.limits import instant_of
 from gpuyard.testing import ClusterStory, task
 from gpuyard.testing.fake_node import FakeNode
 from tests.unit.live.control_plane.clusters import TOKEN, ended, open_scheduler, run, spec, submit
@@ -210,6 +211,32 @@ def test_the_answer_about_a_task_says_how_long_it_ran_while_it_waits_again_or_is
     cluster.tells(command.SuspendTask(urgent.id))
     cluster.passes(5)
     assert (urgent.status, urgent.answer().run_seconds) == (TaskStatus.SUSPENDED, 20.0)
+
+
+def test_the_time_in_which_a_task_was_suspended_is_not_run_time_when_it_runs_again() -> None:
+    cluster, told = story_of(2)
+    cluster.submits(task("a", gpus=2, preemption=Preemption.SUSPEND))
+    (view,) = told.views.tasks.values()
+    cluster.passes(20)
+    cluster.tells(command.SuspendTask(view.id))
+    cluster.passes(30)
+    cluster.tells(command.ResumeTask(view.id))
+    cluster.passes(5)
+    answer = view.answer()
+    assert (view.status, answer.run_seconds) == (TaskStatus.RUNNING, None)
+    assert (answer.running_since, answer.ran_before_seconds) == (instant_of(50.0), 20.0)
+
+
+def test_a_resumed_task_that_waits_for_gpus_is_no_longer_called_suspended_on_request() -> None:
+    cluster, told = story_of(2)
+    cluster.submits(task("a", gpus=2, preemption=Preemption.SUSPEND))
+    (view,) = told.views.tasks.values()
+    cluster.tells(command.SuspendTask(view.id))
+    assert view.reason()[0] == "It was suspended on request."
+    cluster.submits(task("b", gpus=2))
+    cluster.tells(command.ResumeTask(view.id))
+    assert view.status is TaskStatus.SUSPENDED
+    assert view.reason() == ("It was resumed on request and waits for GPUs.", "resumed_by_user")
 
 
 def test_unreadable_rows_of_an_archive_are_skipped() -> None:

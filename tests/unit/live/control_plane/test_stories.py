@@ -52,6 +52,20 @@ def test_runs_are_the_times_in_which_gpus_were_held() -> None:
     ]
 
 
+def test_a_release_ends_a_suspension_or_a_hold_and_the_story_says_which() -> None:
+    stories = heard(
+        events.TaskHeld(TASK),
+        events.TaskReleased(TASK),
+        events.TaskPlaced(TASK, 1, HERE),
+        events.AttemptSuspending(TASK, 1, CAUSE, 1),
+        events.AttemptSuspended(TASK, 1),
+    )
+    stories.events_of(TASK)  # encodes what was heard so far
+    stories.hear(Record(6, 6.0, events.TaskReleased(TASK), "ann@10.0.0.1"))
+    released = [one.text for one in told(stories) if one.event == "TaskReleased"]
+    assert released == ["The task was released.", "The task was resumed; it continues when there are GPUs for it."]
+
+
 def test_a_recovered_attempt_continues_its_run() -> None:
     stories = heard(
         events.TaskPlaced(TASK, 1, HERE),

@@ -1,6 +1,6 @@
 """Detects the GPUs of a node and reads their use. `port.py` defines the interface; the other files implement it."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 
 from gpuyard.live.agent.inventory.chosen import SelectedGpus
 from gpuyard.live.agent.inventory.port import GpuDevice, GpuProcess, GpuUsage, Inventory, NoSuchInventory
@@ -11,7 +11,7 @@ __all__ = ["METHODS", "GpuDevice", "GpuProcess", "GpuUsage", "Inventory", "NoSuc
 METHODS = ("auto", "nvml", "nvidia-smi", "virtual")
 
 
-def detect(method: str, *, node: str, virtual: str = "", busy: Callable[[], Collection[int]] = lambda: ()) -> Inventory:
+def detect(method: str, *, node: str, virtual: str = "", busy: Callable[[], Mapping[int, int]] = dict) -> Inventory:
     """Find the GPUs of this node with one of `METHODS`.
 
     `auto` takes virtual GPUs if they are configured, else what NVML finds, else what nvidia-smi finds; a node on which

@@ -106,6 +106,8 @@ class Notifier:
         self._sent: dict[tuple[str, str], SentGroup] = {
             key: sent for key, sent in store.sent().items() if key[0] in self._changed
         }
+        self._told: dict[tuple[str, str], tuple[SentGroup, frozenset[GroupLabels]]] = {}
+        """For entries of `_sent`: the labels of their alerts."""
         self._unwritten: dict[tuple[str, str], SentGroup | None] = {}
         """Entries of `_sent` that are not in the file yet; None: to be deleted there."""
         self._retries: dict[tuple[str, str], Retry] = {}
@@ -123,6 +125,21 @@ class Notifier:
         self._situation = situation
         for changed in self._changed.values():
             changed.set()
+
+    def sent_to(self, alert: Alert) -> list[str]:
+        """Return the receivers that were told that an alert fires."""
+        group = group_key(group_of(alert))
+        return [one.name for one in self._receivers if alert.labels in self._labels_told((one.name, group))]
+
+    def _labels_told(self, key: tuple[str, str]) -> frozenset[GroupLabels]:
+        """Return the labels of the alerts that a receiver was told about a group; a long list asks for each alert."""
+        sent, known = self._sent.get(key), self._told.get(key)
+        if sent is None:
+            self._told.pop(key, None)
+            return frozenset()
+        if known is None or known[0] is not sent:
+            known = self._told[key] = (sent, frozenset(alert.labels for alert in sent.firing))
+        return known[1]
 
     async def run(self) -> None:
         """Serve all receivers until cancelled."""

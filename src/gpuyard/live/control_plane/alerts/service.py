@@ -261,6 +261,10 @@ class Alerts:
         """Return the id of the silence of an alert; empty: another alert inhibits it; None: it is sent."""
         return self._muted.get(alert.id)
 
+    def sent_to(self, alert: Alert) -> list[str]:
+        """Return the receivers that were told that an alert fires."""
+        return self._notifier.sent_to(alert)
+
     async def history(self, before: int | None, limit: int, hidden_except: str | None) -> list[HistoryEntry]:
         """Return changes of status, newest first."""
         return await self._pool.run(self._store.history, before, limit, hidden_except)

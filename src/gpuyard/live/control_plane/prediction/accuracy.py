@@ -16,7 +16,11 @@ from gpuyard.core.domain.workload import Forecast, WorkloadSpec, forecast_for
 
 LAST = 1000
 """Maximum number of tasks per figure."""
-LEAST_SECONDS = 1e-3
+LEAST_TASKS = 10
+"""Number of tasks from which on errors are reported: a median of two tasks says nothing."""
+LEAST_ACTUAL = 1.0
+"""Errors are relative to the actual value, but at least to this one (seconds or MiB): a task that ends at once after a
+prediction of minutes would outweigh all others."""
 
 
 class JudgedPrediction(Value, frozen=True):
@@ -29,7 +33,7 @@ class JudgedPrediction(Value, frozen=True):
 
 
 class AccuracyScore(Value, frozen=True):
-    """Accuracy of predictions: errors relative to the actual value. None: nothing was predicted yet."""
+    """Accuracy of predictions: errors relative to the actual value. None: fewer than `LEAST_TASKS` were predicted."""
 
     tasks: int
     median_ape: float | None = None
@@ -72,14 +76,14 @@ class AccuracyTracker:
             self._add("memory", likely, low, high, peak)
 
     def _add(self, name: str, likely: float, low: float, high: float, came: float) -> None:
-        self._judged[name].append(JudgedPrediction(likely, low, high, max(came, LEAST_SECONDS)))
+        self._judged[name].append(JudgedPrediction(likely, low, high, came))
 
     def of(self, name: str) -> AccuracyScore:
         """Return the score of one of `NAMES`."""
         judged = self._judged[name]
-        if not judged:
-            return AccuracyScore(0)
-        wrong = [abs(one.likely / one.came - 1.0) for one in judged]
+        if len(judged) < LEAST_TASKS:
+            return AccuracyScore(len(judged))
+        wrong = [abs(one.likely - one.came) / max(one.came, LEAST_ACTUAL) for one in judged]
         inside = sum(one.low <= one.came <= one.high for one in judged)
         return AccuracyScore(len(judged), median(wrong), fmean(wrong), inside / len(judged))
 

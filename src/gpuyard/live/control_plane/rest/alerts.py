@@ -143,6 +143,7 @@ def _answer(alerts: Alerts, alert: Alert, *, past: bool = False) -> wire.AlertAn
         resolved_at=None if alert.resolved_at is None else instant_of(alert.resolved_at),
         silenced_by=silenced_by or None,
         inhibited=silenced_by == "",
+        sent_to=[] if past else alerts.sent_to(alert),
     )
 
 

@@ -7,6 +7,8 @@ is shared by all callers that see the same tasks, for half a second.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
 from typing import TypeVar
 
 from gpuyard.core.domain.tenant import QuotaMode
@@ -124,8 +126,15 @@ async def _overview(context: AppContext, sight: Sight) -> bytes:
             expected_wait_seconds=await _expected_wait(context, sight, waiting),
             alerts=scheduler.alert_counts(sight),
             changes=scheduler.changes.newest(sight),
+            can_plan=can_plan(),
         )
     )
+
+
+@cache
+def can_plan() -> bool:
+    """Whether the packages that planning needs are installed; those of simulations always are."""
+    return all(find_spec(name) is not None for name in ("numpy", "numba"))
 
 
 def _oldest_wait(state: State, waiting: Sequence[tuple[TaskId, float]]) -> float | None:

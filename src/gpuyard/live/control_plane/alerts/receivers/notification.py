@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpuyard.core.domain.errors import GpuyardError
-from gpuyard.live.control_plane.alerts.rules.rule import Alert
+from gpuyard.live.control_plane.alerts.rules.rule import Alert, rounded
 from gpuyard.live.wire.limits import instant_of
 
 SEND_SECONDS = 10.0
@@ -85,10 +85,10 @@ def _alert(alert: Alert, external_url: str) -> dict[str, Any]:
     return {
         "status": "firing" if ended is None else "resolved",
         "labels": {"alertname": alert.rule, "severity": str(alert.severity), **dict(alert.labels)},
-        "annotations": {"summary": alert.summary, "value": f"{alert.value:g}"},
+        "annotations": {"summary": alert.summary, "value": rounded(alert.value)},
         "startsAt": instant_of(alert.fired_at if alert.fired_at is not None else alert.since),
         "endsAt": NOT_ENDED if ended is None else instant_of(ended),
-        "generatorURL": f"{external_url}/api/v1/alerts" if external_url else "",
+        "generatorURL": f"{external_url}/#/alerts" if external_url else "",
         "fingerprint": alert.id,
     }
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from gpuyard.live.control_plane.alerts.rules.rule import Alert, AlertStatus, Labels, Notice, Rule, Sample
+from gpuyard.live.control_plane.alerts.rules.rule import Alert, AlertStatus, Labels, Notice, Rule, Sample, rounded
 
 NO_DATA_SECONDS = 60.0
 """Agents connect again within this time after a restart of the scheduler, so a restart changes no state."""
@@ -148,4 +148,4 @@ def summary_of(rule: Rule, sample: Sample, value: float) -> str:
     if sample.summary:
         return sample.summary
     where = ", ".join(f"{name} {text}" for name, text in sample.labels)
-    return f"{rule.summary} {where}: {value:g} {rule.unit}".strip()
+    return f"{rule.summary} {where}: {rounded(value)} {rule.unit}".strip()

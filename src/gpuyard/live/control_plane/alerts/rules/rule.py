@@ -108,3 +108,8 @@ def alert_id(rule: str, labels: Labels) -> str:
     """Return 16 hexadecimal digits for a rule and its labels."""
     words = "\xff".join((rule, *(word for pair in labels for word in pair)))
     return blake2b(words.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
+def rounded(value: float) -> str:
+    """Return a value for people: two decimals below 10, one from there on."""
+    return f"{round(value, 2 if abs(value) < 10 else 1):.15g}"
