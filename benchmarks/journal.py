@@ -129,7 +129,7 @@ def _beside_postgres(folder: Path, url: str, records: int, say: Callable[[str], 
     import psycopg
 
     from gpuyard.core.journal.stores.postgres import PostgresJournal
-    from gpuyard.core.journal.stores.postgres_connection import Address
+    from gpuyard.core.journal.stores.postgres_connection import DatabaseAddress
 
     figures: dict[str, float] = {}
     schema = f"gpuyard_benchmark_{os.getpid()}"
@@ -154,7 +154,7 @@ def _beside_postgres(folder: Path, url: str, records: int, say: Callable[[str], 
             for journal in journals.values():
                 journal.close()
     finally:
-        with psycopg.connect(Address.parse(url).conninfo) as connection:
+        with psycopg.connect(DatabaseAddress.parse(url).conninfo) as connection:
             connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
     return figures
 

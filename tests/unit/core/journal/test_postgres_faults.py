@@ -38,7 +38,7 @@ import psycopg
 
 from gpuyard.core.journal.stores import postgres_connection as database
 from gpuyard.core.journal.stores.postgres import PostgresJournal
-from gpuyard.core.journal.stores.postgres_connection import Address, Waits
+from gpuyard.core.journal.stores.postgres_connection import DatabaseAddress, Waits
 from gpuyard.core.journal.stores.postgres_follower import PostgresFollower
 
 SHORT = Waits(connect_seconds=2, lock_seconds=0.3, statement_seconds=1.0, answer_seconds=1.5)
@@ -56,7 +56,7 @@ def tasks_in(journal: PostgresJournal) -> list[int]:
 @contextmanager
 def session(url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     """A connection of a person with psql."""
-    address = Address.parse(url)
+    address = DatabaseAddress.parse(url)
     with psycopg.connect(address.conninfo, autocommit=True, options=f"-c search_path={address.schema}") as connection:
         yield connection
 
@@ -199,8 +199,8 @@ def test_an_append_that_the_server_did_not_finish_is_repeated(postgres: Postgres
         except JournalError as error:
             failed.append(error)
 
-    blocker = psycopg.connect(Address.parse(url).conninfo)
-    blocker.execute(f"SELECT 1 FROM {Address.parse(url).schema}.leader FOR UPDATE".encode())
+    blocker = psycopg.connect(DatabaseAddress.parse(url).conninfo)
+    blocker.execute(f"SELECT 1 FROM {DatabaseAddress.parse(url).schema}.leader FOR UPDATE".encode())
     thread = threading.Thread(target=append)
     thread.start()
     until(
@@ -458,7 +458,7 @@ def test_the_limit_of_the_server_for_statements_does_not_end_a_commit_and_the_li
     url: str,
 ) -> None:
     PostgresJournal.open(url).close()
-    connection = database.connect(address := Address.parse(url), SHORT._replace(statement_seconds=0.3))
+    connection = database.connect(address := DatabaseAddress.parse(url), SHORT._replace(statement_seconds=0.3))
     with absent_replica(url), pytest.raises(StorageUnreachable, match="did not answer in time"):
         database.ask(connection, address, "UPDATE leader SET holder = holder")
     assert connection.closed
@@ -543,7 +543,7 @@ def test_a_server_that_does_not_sync_is_refused(url: str) -> None:
 def test_commits_are_durable_although_the_role_says_otherwise(url: str) -> None:
     sql(url, "ALTER ROLE gpuyard SET synchronous_commit = off")
     try:
-        connection = database.connect(address := Address.parse(url), Waits())
+        connection = database.connect(address := DatabaseAddress.parse(url), Waits())
         assert database.ask(connection, address, "SHOW synchronous_commit") == [("on",)]
         connection.close()
     finally:
@@ -551,7 +551,7 @@ def test_commits_are_durable_although_the_role_says_otherwise(url: str) -> None:
 
 
 def test_every_wait_of_the_server_has_a_limit(url: str) -> None:
-    connection = database.connect(address := Address.parse(url), Waits())
+    connection = database.connect(address := DatabaseAddress.parse(url), Waits())
     for name in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
         ((value,),) = database.ask(connection, address, f"SHOW {name}")
         assert value not in {"0", ""}
@@ -561,7 +561,7 @@ def test_every_wait_of_the_server_has_a_limit(url: str) -> None:
 def test_a_database_without_a_journal_is_not_changed_by_a_reader(url: str) -> None:
     with pytest.raises(NoJournal):
         PostgresFollower.open(url)
-    assert sql(url, f"SELECT 1 FROM pg_namespace WHERE nspname = '{Address.parse(url).schema}'") == []
+    assert sql(url, f"SELECT 1 FROM pg_namespace WHERE nspname = '{DatabaseAddress.parse(url).schema}'") == []
 
 
 @pytest.mark.parametrize(

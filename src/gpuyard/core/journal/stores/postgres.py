@@ -44,7 +44,7 @@ from gpuyard.core.journal.records import JournalEntry, Position, Record, Snapsho
 from gpuyard.core.journal.stores import postgres_connection as database
 from gpuyard.core.journal.stores import postgres_tables as tables
 from gpuyard.core.journal.stores import retiring, segment
-from gpuyard.core.journal.stores.postgres_connection import Address, Connection, Row, Waits
+from gpuyard.core.journal.stores.postgres_connection import BoundedConnection, DatabaseAddress, Row, Waits
 from gpuyard.core.journal.stores.sqlite import SEGMENT_EVENTS
 
 _LARGE = 20.0
@@ -86,8 +86,8 @@ class PostgresJournal:
 
     def __init__(
         self,
-        address: Address,
-        connection: Connection,
+        address: DatabaseAddress,
+        connection: BoundedConnection,
         drawn: Row,
         notes: list[str],
         codec: Codec,
@@ -129,7 +129,7 @@ class PostgresJournal:
         `take_over`: depose the current writer instead of raising JournalLocked. `witness` is a position known from
         outside; a journal that does not contain it is refused as damaged.
         """
-        address, waits, notes = Address.parse(url), waits or Waits(), list[str]()
+        address, waits, notes = DatabaseAddress.parse(url), waits or Waits(), list[str]()
         connection = database.connect(address, waits)
         try:
             tables.create_if_missing(connection, address)
@@ -338,7 +338,7 @@ class PostgresJournal:
         self._head = found
         return True
 
-    def _deposed(self, connection: Connection) -> JournalError:
+    def _deposed(self, connection: BoundedConnection) -> JournalError:
         """Return the error for a row in `leader` that is no longer ours."""
         rows = database.ask(connection, self._address, "SELECT epoch, session, seq, hash, holder FROM leader")
         if len(rows) != 1:
@@ -383,7 +383,7 @@ class PostgresJournal:
         return Position(rows[-1][0], rows[-1][2].hex())
 
 
-def take_lock(connection: Connection, address: Address) -> None:
+def take_lock(connection: BoundedConnection, address: DatabaseAddress) -> None:
     """Take the lock of the writer. A writer that was just killed may hold it for a moment, so wait for it."""
     try:
         database.ask(connection, address, tables.LOCK, {"schema": address.schema})
@@ -396,7 +396,7 @@ def take_lock(connection: Connection, address: Address) -> None:
         raise JournalLocked(message) from None
 
 
-def _evict(connection: Connection, address: Address) -> None:
+def _evict(connection: BoundedConnection, address: DatabaseAddress) -> None:
     """Take the lock of the writer from a session that is no longer the writer's.
 
     Only the row in `leader` decides who writes. If the old session cannot be ended, the lock is left to it.

@@ -56,7 +56,7 @@ class Waits(NamedTuple):
         )
 
 
-class Address(NamedTuple):
+class DatabaseAddress(NamedTuple):
     """Where a journal is: a database, and the schema in it that holds its tables."""
 
     conninfo: str
@@ -65,7 +65,7 @@ class Address(NamedTuple):
     """The address without a password, for messages."""
 
     @classmethod
-    def parse(cls, url: str) -> "Address":
+    def parse(cls, url: str) -> "DatabaseAddress":
         """Parse postgresql://USER@HOST/DATABASE?schema=NAME; libpq's other parameters may follow."""
         try:
             parts = urlsplit(url)
@@ -83,7 +83,7 @@ class Address(NamedTuple):
         return cls(plain, schema, f"the database {shown}")
 
 
-class Connection(psycopg.Connection[Row]):
+class BoundedConnection(psycopg.Connection[Row]):
     """A connection whose every answer has a time limit."""
 
     answer_seconds = Waits().answer_seconds
@@ -113,7 +113,7 @@ def _limited(gen: Generator[Any, Any, T], until: float) -> Generator[Any, Any, T
         return result
 
 
-def connect(address: Address, waits: Waits) -> Connection:
+def connect(address: DatabaseAddress, waits: Waits) -> BoundedConnection:
     """Connect; every commit of the connection is durable when it returns. Raises StorageUnreachable."""
     given = conninfo.conninfo_to_dict(address.conninfo)
     settings = {
@@ -136,9 +136,9 @@ def connect(address: Address, waits: Waits) -> Connection:
         "keepalives_interval": _KEEPALIVE["interval"],
         "keepalives_count": _KEEPALIVE["count"],
     }
-    connection: Connection | None = None
+    connection: BoundedConnection | None = None
     with as_journal_errors(address, None):
-        connection = Connection.connect(
+        connection = BoundedConnection.connect(
             conninfo.make_conninfo(**{**defaults, **given, "options": options.strip()}),
             autocommit=True,
             prepare_threshold=2,
@@ -153,7 +153,7 @@ def connect(address: Address, waits: Waits) -> Connection:
     return connection
 
 
-def _check_server(connection: Connection, address: Address) -> None:
+def _check_server(connection: BoundedConnection, address: DatabaseAddress) -> None:
     if connection.info.server_version < OLDEST_SERVER * 10_000:
         raise JournalError(
             f"{_capital(address.shown)} runs PostgreSQL {connection.info.server_version // 10_000}; "
@@ -169,19 +169,21 @@ def _check_server(connection: Connection, address: Address) -> None:
     connection.add_notice_handler(lambda notice: _note(connection, notice))
 
 
-def _note(connection: Connection, notice: Any) -> None:
+def _note(connection: BoundedConnection, notice: Any) -> None:
     if notice.severity_nonlocalized == "WARNING":
         connection.warned = str(notice.message_primary)
 
 
-def ask(connection: Connection, address: Address, query: str, params: Mapping[str, Any] | None = None) -> list[Row]:
+def ask(
+    connection: BoundedConnection, address: DatabaseAddress, query: str, params: Mapping[str, Any] | None = None
+) -> list[Row]:
     """Execute one statement, in a transaction of its own unless one is open; return its rows."""
     with as_journal_errors(address, connection):
         cursor = connection.execute(query.encode(), params, binary=True)
         return cursor.fetchall() if cursor.description else []
 
 
-def commit(connection: Connection, address: Address, query: str, params: Mapping[str, Any]) -> list[Row]:
+def commit(connection: BoundedConnection, address: DatabaseAddress, query: str, params: Mapping[str, Any]) -> list[Row]:
     """Execute one statement in a transaction of its own; when this returns, it is durable, on replicas as well."""
     connection.warned = ""
     rows = ask(connection, address, query, params)
@@ -189,7 +191,7 @@ def commit(connection: Connection, address: Address, query: str, params: Mapping
     return rows
 
 
-def _refuse_warned(connection: Connection, address: Address) -> None:
+def _refuse_warned(connection: BoundedConnection, address: DatabaseAddress) -> None:
     """Treat a warning like a lost answer: a commit whose wait for a replica was cancelled succeeds with a warning.
 
     The commit can then still be lost with its server. What is written after it in the same way is not durable without it.
@@ -199,7 +201,7 @@ def _refuse_warned(connection: Connection, address: Address) -> None:
         raise StorageUnreachable(f"{_capital(address.shown)} warned: {connection.warned}. gpuyard tries again.")
 
 
-def asker(connection: Connection, address: Address) -> Ask:
+def asker(connection: BoundedConnection, address: DatabaseAddress) -> Ask:
     """Return a function that executes statements on this connection."""
     return lambda query, params: ask(connection, address, query, params)
 
@@ -207,11 +209,11 @@ def asker(connection: Connection, address: Address) -> Ask:
 class LastingConnection:
     """A connection for queries, shared by all threads; it is opened when it is needed, and again when it was lost."""
 
-    def __init__(self, address: Address, waits: Waits) -> None:
+    def __init__(self, address: DatabaseAddress, waits: Waits) -> None:
         self._address = address
         self._waits = waits
         self._mutex = Lock()
-        self._connection: Connection | None = None
+        self._connection: BoundedConnection | None = None
         self._closed = False
 
     def __call__(self, query: str, params: Mapping[str, Any] | None = None) -> list[Row]:
@@ -236,7 +238,7 @@ class LastingConnection:
 
 
 @contextmanager
-def transaction(connection: Connection, address: Address) -> Iterator[None]:
+def transaction(connection: BoundedConnection, address: DatabaseAddress) -> Iterator[None]:
     """Execute several statements, all or none; at the end they are durable, on replicas as well."""
     with as_journal_errors(address, connection), connection.transaction():
         yield
@@ -245,7 +247,7 @@ def transaction(connection: Connection, address: Address) -> Iterator[None]:
 
 
 @contextmanager
-def as_journal_errors(address: Address, connection: Connection | None) -> Iterator[None]:
+def as_journal_errors(address: DatabaseAddress, connection: BoundedConnection | None) -> Iterator[None]:
     """Convert errors of psycopg to journal errors. The connection is closed if the outcome of a statement is unknown."""
     try:
         yield
@@ -259,7 +261,7 @@ def as_journal_errors(address: Address, connection: Connection | None) -> Iterat
         raise
 
 
-def _translated(address: Address, connection: Connection | None, error: psycopg.Error) -> JournalError:
+def _translated(address: DatabaseAddress, connection: BoundedConnection | None, error: psycopg.Error) -> JournalError:
     state, said = error.sqlstate or "", _first_line(error)
     fatal = error.diag.severity_nonlocalized in {"FATAL", "PANIC"}
     silent = not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
@@ -284,7 +286,7 @@ def _translated(address: Address, connection: Connection | None, error: psycopg.
     return JournalError(f"{_capital(address.shown)} cannot be used: {said}.")
 
 
-def close(connection: Connection | None) -> None:
+def close(connection: BoundedConnection | None) -> None:
     """Close a connection; one that is closed already is left alone."""
     if connection is not None:
         with suppress(psycopg.Error):

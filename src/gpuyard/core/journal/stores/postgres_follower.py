@@ -11,7 +11,7 @@ from gpuyard.core.journal.codec import CODEC, Codec
 from gpuyard.core.journal.records import Position, Record, Snapshot
 from gpuyard.core.journal.stores import postgres_connection as database
 from gpuyard.core.journal.stores import postgres_tables as tables
-from gpuyard.core.journal.stores.postgres_connection import Address, Waits
+from gpuyard.core.journal.stores.postgres_connection import DatabaseAddress, Waits
 
 _NEXT = "SELECT seq, payload, hash FROM events WHERE seq > %(after)s ORDER BY seq LIMIT %(most)s"
 
@@ -19,7 +19,7 @@ _NEXT = "SELECT seq, payload, hash FROM events WHERE seq > %(after)s ORDER BY se
 class PostgresFollower:
     """Reads the events of a journal as they are committed. It holds no lock and no transaction between two calls."""
 
-    def __init__(self, address: Address, waits: Waits, codec: Codec) -> None:
+    def __init__(self, address: DatabaseAddress, waits: Waits, codec: Codec) -> None:
         self._codec = codec
         self._connection = database.LastingConnection(address, waits)
         self.contents = tables.Contents(address, self._connection)
@@ -28,7 +28,7 @@ class PostgresFollower:
     @classmethod
     def open(cls, url: str, *, waits: Waits | None = None, codec: Codec = CODEC) -> Self:
         """Connect, and check that there is a journal of a version that this gpuyard reads."""
-        address, waits = Address.parse(url), waits or Waits()
+        address, waits = DatabaseAddress.parse(url), waits or Waits()
         connection = database.connect(address, waits)
         try:
             tables.check_version(connection, address)

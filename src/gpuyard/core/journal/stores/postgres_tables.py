@@ -20,9 +20,9 @@ from gpuyard.core.journal import snapshots
 from gpuyard.core.journal.chain import link
 from gpuyard.core.journal.records import GENESIS, HASH_BYTES, Position, Snapshot
 from gpuyard.core.journal.stores.postgres_connection import (
-    Address,
     Ask,
-    Connection,
+    BoundedConnection,
+    DatabaseAddress,
     Row,
     as_journal_errors,
     ask,
@@ -50,7 +50,7 @@ _LOCK_KEY = "((1735423346::bigint << 32) | (%(schema)s || '.leader')::regclass::
 """The advisory lock of a writer: a number of ours, and the table of its journal."""
 
 
-def create_if_missing(connection: Connection, address: Address, after: Position = GENESIS) -> None:
+def create_if_missing(connection: BoundedConnection, address: DatabaseAddress, after: Position = GENESIS) -> None:
     """Create the tables if the schema has none; `after` is the position that the first event will follow."""
     if has_tables(connection, address):
         return
@@ -72,7 +72,7 @@ def create_if_missing(connection: Connection, address: Address, after: Position 
         ask(connection, address, insert, position)
 
 
-def has_tables(connection: Connection, address: Address) -> bool:
+def has_tables(connection: BoundedConnection, address: DatabaseAddress) -> bool:
     """Whether the schema holds a journal."""
     # Not to_regclass: within a transaction it may answer from a cache, and miss what another session has just created.
     query = """SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -80,7 +80,7 @@ def has_tables(connection: Connection, address: Address) -> bool:
     return bool(ask(connection, address, query, {"schema": address.schema}))
 
 
-def check_version(connection: Connection, address: Address) -> None:
+def check_version(connection: BoundedConnection, address: DatabaseAddress) -> None:
     """Raise an error if there is no journal, or one that this version does not read."""
     if not has_tables(connection, address):
         raise NoJournal(f"There is no journal in {address.shown}.")
@@ -100,7 +100,7 @@ def check_version(connection: Connection, address: Address) -> None:
         )
 
 
-def damaged(address: Address, seq: int, what: str) -> JournalDamaged:
+def damaged(address: DatabaseAddress, seq: int, what: str) -> JournalDamaged:
     """Return the error that names the place of the damage and the way out."""
     return JournalDamaged(f"The journal in {address.shown} is damaged at event {seq}: {what}. {WAY_OUT}")
 
@@ -108,7 +108,7 @@ def damaged(address: Address, seq: int, what: str) -> JournalDamaged:
 class Contents:
     """Reads the tables through any way to ask."""
 
-    def __init__(self, address: Address, asking: Ask) -> None:
+    def __init__(self, address: DatabaseAddress, asking: Ask) -> None:
         self.address = address
         self._ask = asking
 
@@ -182,7 +182,9 @@ class Contents:
         return EventsRetired(seq, oldest) if seq + 1 < oldest else damaged(self.address, seq + 1, "it is not there")
 
 
-def examine(connection: Connection, address: Address, witness: Position | None, notes: list[str]) -> Position:
+def examine(
+    connection: BoundedConnection, address: DatabaseAddress, witness: Position | None, notes: list[str]
+) -> Position:
     """Check the events since the newest usable snapshot, and every witness; return the position of the last one.
 
     The journal may be written meanwhile: a single state of it is looked at, then the events of that state are read.
@@ -215,7 +217,7 @@ def examine(connection: Connection, address: Address, witness: Position | None, 
     return head
 
 
-def load(connection: Connection, address: Address, rows: Sequence[SegmentRow]) -> None:
+def load(connection: BoundedConnection, address: DatabaseAddress, rows: Sequence[SegmentRow]) -> None:
     """Insert events of another journal, within a transaction that `finish_loading` completes. Their epoch is 0."""
     query = b"COPY events (seq, epoch, payload, hash) FROM STDIN (FORMAT BINARY)"
     with as_journal_errors(address, connection), connection.cursor().copy(query) as stream:
@@ -224,7 +226,9 @@ def load(connection: Connection, address: Address, rows: Sequence[SegmentRow]) -
             stream.write_row((seq, 0, payload, digest))
 
 
-def finish_loading(connection: Connection, address: Address, head: Position, kept: Sequence[Snapshot]) -> None:
+def finish_loading(
+    connection: BoundedConnection, address: DatabaseAddress, head: Position, kept: Sequence[Snapshot]
+) -> None:
     """Record the end of the loaded events, and their snapshots."""
     position = {"seq": head.seq, "hash": bytes.fromhex(head.hash)}
     ask(connection, address, "UPDATE leader SET seq = %(seq)s, hash = %(hash)s", position)
