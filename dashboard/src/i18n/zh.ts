@@ -783,7 +783,8 @@ export const zh: typeof en = {
     at_limit: cause(/^Its tenant or class has reached a limit\./, "租户或类别已达上限。"),
     room_lost: cause(/^The GPUs that were reserved for it are no longer available\./, "为它预留的 GPU 已不可用。"),
     not_suspended: cause(/^(task-\d+) could not be suspended for it\./, "$1 无法为它挂起。"),
-    queued: cause(/^It joined the queue\./, "进入队列。"),
+    queued: cause(/^(?:It joined the queue|This was decided when it joined the queue)\./, "进入队列时决定。"),
+    resumed_by_user: cause(/^It was resumed on request and waits for GPUs\./, "已按请求恢复，等待 GPU。"),
     gpus_freed: cause(/^(task-\d+) released GPUs\./, "$1 释放了 GPU。"),
     victims_gone: cause(/^The tasks that were stopped for it have released their GPUs\./, "为它停止的任务已释放 GPU。"),
     preemptible_started: cause(/^(task-\d+), which may be preempted for it, started to run\./, "可以为它抢占的 $1 已开始运行。"),
@@ -831,7 +832,7 @@ export const zh: typeof en = {
   events: {
     TaskSubmitted: () => "已提交。",
     TaskHeld: () => "已暂缓。",
-    TaskReleased: () => "已放行。",
+    TaskReleased: (_, __, text) => (/resumed/.test(text) ? "已恢复，有 GPU 时继续运行。" : "已放行。"),
     PriorityChanged: () => "优先级已修改。",
     EstimateRevised: () => "预计时长已更新。",
     TaskExtended: () => "时限已延长。",

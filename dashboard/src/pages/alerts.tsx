@@ -120,7 +120,7 @@ function Rules() {
                   <tr key={one.name}>
                     <td class="nowrap">{one.name} {one.enabled === false && <span class="badge">{t.value.access.disabled}</span>}</td>
                     <td><Severity severity={one.severity} /></td>
-                    <td class="break">{conditionOf(one)}</td>
+                    <td class="break" style={{ minWidth: "220px" }}>{conditionOf(one)}</td>
                     <td class="num nowrap">{one.for_seconds ? duration(one.for_seconds) : "–"}</td>
                   </tr>
                 ))}

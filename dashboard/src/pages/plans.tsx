@@ -85,7 +85,7 @@ export function JobList({ base, jobs, again, chosen }: { base: "plans" | "polici
         <tbody>
           {jobs.map((one) => (
             <tr key={one.id} aria-current={one.id === chosen ? "true" : undefined}>
-              <td class="break"><a class="link" title={one.id} href={to(base, { id: one.id })}>{jobName(base, one)}</a></td>
+              <td class="break" style={{ minWidth: "200px" }}><a class="link" title={one.id} href={to(base, { id: one.id })}>{jobName(base, one)}</a></td>
               <td><JobBadge status={one.status} /></td>
               <td class="muted nowrap">{one.created_at ? ago(one.created_at) : ""}</td>
               <td class="num">

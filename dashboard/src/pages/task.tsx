@@ -68,7 +68,7 @@ export function TaskPage({ id }: { id: string }) {
             [words.started, task.started_at && <Time at={task.started_at} />],
             [words.ended, task.finished_at && <Time at={task.finished_at} />],
             [words.waited, duration(secondsSince(task.created_at, task.started_at ?? task.finished_at))],
-            [ended ? words.ran : words.running, task.started_at && duration(task.run_seconds ?? secondsSince(task.started_at, task.finished_at))],
+            [ended ? words.ran : words.running, task.started_at && duration(ranFor(task))],
             [words.estimate, task.estimated_seconds != null && duration(task.estimated_seconds)],
             [words.exit, task.exit_code != null ? String(task.exit_code) : task.signal != null ? words.signal(task.signal) : null],
             [words.attempts, task.attempts > 1 ? number(task.attempts) : null],
@@ -86,6 +86,13 @@ export function TaskPage({ id }: { id: string }) {
       </Panel>
     </>
   );
+}
+
+/** Without the time in which it was suspended, where the server tells it. */
+function ranFor(task: Task): number | null {
+  if (task.run_seconds !== null) return task.run_seconds;
+  if (task.running_since) return (task.ran_before_seconds ?? 0) + (secondsSince(task.running_since) ?? 0);
+  return secondsSince(task.started_at, task.finished_at);
 }
 
 /** `version` increases when the task changes: the explanation is then asked for at once. */
