@@ -62,7 +62,7 @@ def preview_of(page: Page) -> dict[str, Any]:
     with page.expect_request(is_last) as asked:
         for label, text in FIELDS.items():
             page.get_by_label(label, exact=True).fill(text)
-    body: dict[str, Any] = asked.value.post_data_json
+    body: dict[str, Any] = json.loads(asked.value.post_data or "")
     return body
 
 

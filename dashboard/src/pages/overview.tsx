@@ -183,7 +183,7 @@ function Trends() {
   const colors = palette.value;
   return (
     <Panel
-      title={words.overTime}
+      title={<>{words.overTime}{seesOneTenant() && <span class="muted small"> · {words.ofCluster}</span>}</>}
       tools={
         <Segment<Range> label={words.range} value={range.value} onChange={(value) => (range.value = value)}
           options={[{ value: "hour", label: words.hour }, { value: "day", label: words.day }, { value: "week", label: words.week }]} />
