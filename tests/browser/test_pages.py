@@ -139,6 +139,12 @@ def test_policies_are_compared_in_the_background(viewer: Viewer) -> None:
     viewer.picture("policy")
 
 
+def test_usage_that_was_not_measured_is_not_drawn_as_used(viewer: Viewer) -> None:
+    page = viewer.open("usage")
+    bar = page.get_by_role("img", name=re.compile(r"default: .*\(used .*, held but idle .*, not measured 0\.\d+\)"))
+    expect(bar).to_be_visible()
+
+
 def test_language_and_theme_are_switched_and_kept(viewer: Viewer) -> None:
     page = viewer.open("overview")
     page.get_by_role("button", name="Account").click()

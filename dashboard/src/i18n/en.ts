@@ -671,7 +671,7 @@ export const en = {
     journal: "Own history",
     journalNote: "Replays the tasks that have ended. Tasks that still wait or run are left out, because their run time is not known.",
     recordedNote:
-      "recorded is what really happened to these tasks, in competition with all others. The replays do not have the tasks that still wait or run, so their waits can be shorter than the recorded ones for that reason alone. Compare the replays with each other; add the policy same to see how close a replay comes to the record.",
+      "“recorded” is what really happened to these tasks, in competition with all others. The replays do not have the tasks that still wait or run, so their waits can be shorter than the recorded ones for that reason alone. Compare the replays with each other; add the policy “same” to see how close a replay comes to the record.",
     cluster: "Nodes, such as 4x8:H200",
     generate: "Generated",
     tasks: "Number of tasks",

@@ -15,6 +15,9 @@ const POLICIES = ["default", "priority", "fifo", "fair_share", "sjf", "qssf", "s
 /** The row of what really happened. */
 const RECORDED = "recorded";
 
+/** The policy of the journal with its settings; generated tasks have none. */
+const SAME = "same";
+
 interface PolicyResult {
   policy: string;
   tasks: number;
@@ -49,12 +52,13 @@ export function PoliciesPage() {
   const nodes = useSignal("4x8:H200");
   const refused = useSignal<string | null>(null);
   const busy = useSignal(false);
+  const compared = source.value === "journal" ? policies.value : policies.value.filter((one) => one !== SAME);
   const start = async (): Promise<void> => {
     busy.value = true;
     refused.value = null;
     try {
-      const made = await post<{ id: string }>("simulations", source.value === "journal" ? { source: "journal", policies: policies.value } : { source: { generate: Number(tasks.value) }, nodes: nodes.value.trim(), policies: policies.value });
-      remember(`job.${made.id}`, [source.value === "journal" ? words.journal : words.generated(tasks.value), policies.value.join(", ")].join(": "));
+      const made = await post<{ id: string }>("simulations", source.value === "journal" ? { source: "journal", policies: compared } : { source: { generate: Number(tasks.value) }, nodes: nodes.value.trim(), policies: compared });
+      remember(`job.${made.id}`, [source.value === "journal" ? words.journal : words.generated(tasks.value), compared.join(", ")].join(": "));
       jobs.refresh();
       go(to("policies", { id: made.id }));
     } catch (error) {
@@ -84,7 +88,7 @@ export function PoliciesPage() {
               )}
               <fieldset class="row" style={{ border: 0, padding: 0, margin: 0 }}>
                 <legend class="small muted">{words.policies}</legend>
-                {POLICIES.map((one) => (
+                {[...(source.value === "journal" ? [SAME] : []), ...POLICIES].map((one) => (
                   <label class="check" key={one}>
                     <input type="checkbox" checked={policies.value.includes(one)} onChange={(event) => (policies.value = event.currentTarget.checked ? [...policies.value, one] : policies.value.filter((each) => each !== one))} />
                     <span class="mono">{one}</span>
@@ -92,7 +96,7 @@ export function PoliciesPage() {
                 ))}
               </fieldset>
               {refused.value && <div class="callout bad break" role="alert">{refused.value}</div>}
-              {may("submit") && <div><button type="submit" class="button primary" disabled={busy.value || policies.value.length === 0}>{words.start}</button></div>}
+              {may("submit") && <div><button type="submit" class="button primary" disabled={busy.value || compared.length === 0}>{words.start}</button></div>}
             </form>
           </Panel>
           <Panel class="span-5" title={t.value.plans.jobs} flush>
