@@ -193,6 +193,8 @@ function TopBar({ menu, opened }: { menu: () => void; opened: boolean }) {
           const text = find.value.trim();
           if (/^task-\d+$/.test(text)) go(to(["tasks", text]));
           else go(to("tasks", { q: text }));
+          find.value = "";
+          input.current?.blur();
         }}
       >
         <Icon name="search" />
@@ -241,7 +243,7 @@ function Account() {
   return (
     <div class="menu" ref={box}>
       <button type="button" class="button square" aria-label={words.bar.account} aria-expanded={open.value} onClick={() => (open.value = !open.value)}>
-        <Icon name="settings" />
+        <Icon name="user" />
       </button>
       {open.value && (
         <div class="sheet">

@@ -85,3 +85,51 @@ def test_a_member_sees_what_a_member_may_do(viewer: Viewer, cluster: RestCluster
     viewer.open("tenants")
     viewer.settled()
     expect(page.get_by_role("button", name="Change the split")).to_have_count(0)
+    viewer.open("policies")
+    expect(page.get_by_label("Number of tasks")).to_be_visible()
+    expect(page.get_by_role("button", name="Own history")).to_have_count(0)
+    viewer.open("overview")
+    expect(page.locator(".stat", has_text="GPUs in use")).to_contain_text("whole cluster")
+    expect(page.locator(".stat", has_text="Running tasks")).to_contain_text("tenant vision")
+
+
+def test_an_admin_changes_a_user_and_makes_a_token_that_outlives_the_login(
+    viewer: Viewer, cluster: RestCluster
+) -> None:
+    cluster.token_of("bob", Role.MEMBER, "vision")
+    page = viewer.open("access")
+    log_in(page, "root", "correct horse")
+    bob = page.get_by_role("row", name="bob").filter(has=page.get_by_role("button", name="Change password"))
+    bob.get_by_role("button", name="Change", exact=True).click()
+    page.get_by_role("dialog").get_by_label("Role").select_option("viewer")
+    page.get_by_role("dialog").get_by_label("Tenant").fill("speech")
+    page.get_by_role("dialog").get_by_label("Disabled").check()
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(bob).to_contain_text("Viewer")
+    expect(bob).to_contain_text("speech")
+    expect(bob).to_contain_text("disabled")
+    page.get_by_role("button", name="New token").click()
+    dialog = page.get_by_role("dialog")
+    assert viewer.faults() == []
+    dialog.get_by_label("Name").fill("laptop")
+    dialog.get_by_label("Lifetime, days").fill("90")
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog).to_contain_text("lifetime is longer than that of your login")
+    dialog.get_by_label("Your password").fill("correct horse")
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog).to_contain_text("Copy the token now.")
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("row", name="laptop")).to_be_visible()
+
+
+def test_a_user_changes_the_own_password_and_logs_in_with_it(viewer: Viewer, cluster: RestCluster) -> None:
+    cluster.token_of("carol", Role.MEMBER, "vision")
+    page = viewer.open("access")
+    log_in(page, "carol", "correct horse")
+    page.get_by_role("button", name="Change password").click()
+    page.get_by_label("Present password").fill("correct horse")
+    page.get_by_label("New password").fill("another horse")
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(page.locator("h1")).to_have_text("Log in to gpuyard")
+    log_in(page, "carol", "another horse")
+    expect(page.locator("h1")).to_have_text("Users & tokens")

@@ -133,9 +133,10 @@ def test_a_plan_is_computed_in_the_background_and_drawn_with_its_bound(viewer: V
     for costly in ("auto", "heft_affinity"):
         page.get_by_label(costly, exact=True).uncheck()
     page.get_by_role("button", name="Compute", exact=True).click()
-    row = page.get_by_role("row", name="batch").first
+    row = page.get_by_role("row", name=re.compile("^batch"))
     expect(row).to_contain_text("%", timeout=90_000)
     expect(page.get_by_role("heading", name="Schedule")).to_be_visible()
+    expect(page.get_by_role("row", name="Plan · batch, dynamic")).to_contain_text("Done")
     viewer.picture("plan")
     assert viewer.faults() == []
 
@@ -144,9 +145,15 @@ def test_policies_are_compared_in_the_background(viewer: Viewer) -> None:
     page = viewer.open("policies")
     page.get_by_label("Number of tasks").fill("100")
     page.get_by_role("button", name="Compare").click()
-    expect(page.get_by_role("row", name="fair_share")).to_be_visible(timeout=90_000)
+    expect(page.get_by_role("row", name=re.compile("^fair_share"))).to_be_visible(timeout=90_000)
     expect(page.get_by_role("img", name="Share of tasks that waited at most this long")).to_be_visible()
     viewer.picture("policy")
+
+
+def test_usage_that_was_not_measured_is_not_drawn_as_used(viewer: Viewer) -> None:
+    page = viewer.open("usage")
+    bar = page.get_by_role("img", name=re.compile(r"default: .*\(used .*, held but idle .*, not measured 0\.\d+\)"))
+    expect(bar).to_be_visible()
 
 
 def test_language_and_theme_are_switched_and_kept(viewer: Viewer) -> None:

@@ -112,6 +112,12 @@ export async function askSession(): Promise<void> {
   }
 }
 
+/** Whether tasks, usage and history of one tenant only are shown. */
+export function seesOneTenant(): boolean {
+  const role = session.value?.role;
+  return role === "member" || role === "viewer";
+}
+
 export function may(action: string): boolean {
   const told = session.value;
   return !told || told.actions.length === 0 || told.actions.includes(action);

@@ -18,6 +18,11 @@ export function number(value: number | null | undefined, digits = 0): string {
   return (digits || !Number.isInteger(value) ? tenths : whole).value.format(value);
 }
 
+/** A measured value: three significant digits, at most one after the point from 1 on. */
+export function rounded(value: number): string {
+  return Math.abs(value) >= 1 || value === 0 ? tenths.value.format(value) : String(Number(value.toPrecision(2)));
+}
+
 export function percent(value: number | null | undefined): string {
   return value == null ? NONE : `${whole.value.format(value)}%`;
 }
@@ -37,7 +42,7 @@ export function duration(seconds: number | null | undefined): string {
   if (seconds == null || !Number.isFinite(seconds)) return NONE;
   const zh = lang.value === "zh";
   const units: [number, string][] = zh
-    ? [[86_400, " 天"], [3600, " 小时"], [60, " 分"], [1, " 秒"]]
+    ? [[86_400, " 天"], [3600, " 小时"], [60, " 分钟"], [1, " 秒"]]
     : [[86_400, " d"], [3600, " h"], [60, " min"], [1, " s"]];
   let rest = Math.max(0, Math.round(seconds));
   if (rest === 0) return seconds > 0 ? (zh ? "不到 1 秒" : "< 1 s") : zh ? "0 秒" : "0 s";
@@ -78,6 +83,27 @@ export function secondsSince(at: string | number | null | undefined, until: stri
   return Math.max(0, ((millis(until) ?? Date.now()) - from) / 1000);
 }
 
+/** An instant with the range it lies in; the range only if it is one. */
+export function band(likely: string, low: string | null, high: string | null, words: (low: string, high: string) => string): string {
+  const [at, from, until] = [instant(likely), instant(low), instant(high)];
+  return low && high && from !== until ? `${at} (${words(from, until)})` : at;
+}
+
+const UNIT_SECONDS: Record<string, number> = { ms: 0.001, s: 1, m: 60, h: 3600, d: 86_400 };
+
+/** A duration as the command line reads it: 90, 90s, 30m, 1h30m. Null: it is none. */
+export function secondsOf(text: string): number | null {
+  const trimmed = text.trim();
+  if (/^\d+(\.\d+)?$/.test(trimmed)) return Number(trimmed);
+  if (!/^(\d+(\.\d+)?(ms|[smhd]))+$/.test(trimmed)) return null;
+  let sum = 0;
+  for (const [, count, unit] of trimmed.matchAll(/(\d+(?:\.\d+)?)(ms|[smhd])/g)) sum += Number(count) * UNIT_SECONDS[unit!]!;
+  return Math.round(sum * 1000) / 1000;
+}
+
+/** A word as a POSIX shell reads it. */
+export const quoted = (word: string): string => (/^[\w./:=@%+,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+
 export function ago(at: string | number | null | undefined): string {
   const seconds = secondsSince(at);
   if (seconds === null) return NONE;
@@ -93,4 +119,10 @@ export function gpusAsked(task: { gpu_count: number; gpu_fraction?: number | nul
 /** The name of a task, or its id. Names are text of users: at most 200 characters of it, and no mark that reorders it. */
 export function nameOf(task: { id: string; name?: string | null }): string {
   return visible((task.name ?? "").slice(0, 200)) || task.id;
+}
+
+/** The name of a task, or the beginning of its command, or its id. */
+export function titleOf(task: { id: string; name?: string | null; command?: string | string[] | null }): string {
+  const command = Array.isArray(task.command) ? task.command.map(quoted).join(" ") : (task.command ?? "");
+  return task.name ? nameOf(task) : visible(command.length > 80 ? `${command.slice(0, 80)}…` : command) || task.id;
 }

@@ -20,6 +20,25 @@ function keep(name: string, value: string): void {
   }
 }
 
+const MOST_NOTES = 50;
+
+function notes(): [string, string][] {
+  try {
+    return JSON.parse(kept("notes") ?? "[]") as [string, string][];
+  } catch {
+    return [];
+  }
+}
+
+/** A short text that this browser keeps about something of the server, such as what a computation compares; null if it has none. */
+export function recall(name: string): string | null {
+  return notes().find(([one]) => one === name)?.[1] ?? null;
+}
+
+export function remember(name: string, text: string): void {
+  keep("notes", JSON.stringify([[name, text], ...notes().filter(([one]) => one !== name)].slice(0, MOST_NOTES)));
+}
+
 const preferred = navigator.languages?.some((one) => one.toLowerCase().startsWith("zh")) ? "zh" : "en";
 const storedLang = kept("lang");
 const storedTheme = kept("theme");

@@ -85,6 +85,8 @@ export interface Task extends TaskRow {
   predicted_from: number | null;
   model: string | null;
   run_seconds: number | null;
+  running_since?: string | null;
+  ran_before_seconds?: number | null;
   gpu_memory_peak_mib: number | null;
   gpu_utilization: number | null;
   ran_on: string | null;

@@ -30,9 +30,11 @@ interface Props {
   logX?: boolean;
   /** Values are counts: the axis has whole numbers only. */
   whole?: boolean;
+  /** Values are MiB: the axis has powers of two. */
+  steps?: "binary";
 }
 
-export function Chart({ label, x, lines, height = 200, atLeast = 0, unit = (v) => number(v), xUnit, logX, whole }: Props) {
+export function Chart({ label, x, lines, height = 200, atLeast = 0, unit = (v) => number(v), xUnit, logX, whole, steps }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const table = useSignal(false);
@@ -53,7 +55,7 @@ export function Chart({ label, x, lines, height = 200, atLeast = 0, unit = (v) =
       width: element.clientWidth || 300,
       height,
       legend: { show: false },
-      padding: [10, 12, 0, 0],
+      padding: [10, 34, 0, 0],  // room for the last label of the axis
       cursor: { points: { size: 7 }, drag: { x: false, y: false } },
       scales: {
         x: { time: !xUnit, distr: logX ? 3 : 1 },
@@ -69,7 +71,7 @@ export function Chart({ label, x, lines, height = 200, atLeast = 0, unit = (v) =
           space: 80,
           size: 30,
         },
-        { ...axis, size: 58, space: 34, ...(whole ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000] } : {}), values: (_, splits) => splits.map((one) => unit(one)) },
+        { ...axis, size: 58, space: 34, ...(steps === "binary" ? { incrs: BINARY } : whole ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000] } : {}), values: (_, splits) => splits.map((one) => unit(one)) },
       ],
       series: [
         {},
@@ -169,6 +171,9 @@ export function Chart({ label, x, lines, height = 200, atLeast = 0, unit = (v) =
     </div>
   );
 }
+
+/** 1 MiB to 4 TiB. */
+const BINARY = Array.from({ length: 23 }, (_, i) => 2 ** i);
 
 function lastOf(values: (number | null)[]): number | null {
   for (let i = values.length - 1; i >= 0; i--) if (values[i] != null) return values[i]!;

@@ -116,7 +116,8 @@ export function Gantt({ label, lanes, from, to, axis, now, onRange, onOpen }: Pr
     for (const at of ticks(from, to, Math.max(2, Math.floor((width - names) / 110)))) {
       const x = names + (at - from) * scale;
       pen.fillRect(x, AXIS - 5, 1, 5);
-      pen.fillText(axis(at, span), x + 4, 14);
+      const text = axis(at, span);
+      if (x + 4 + pen.measureText(text).width <= width) pen.fillText(text, x + 4, 14); // a label is shown whole or not at all
     }
     if (now !== undefined && now > from && now < to) {
       pen.fillStyle = colors.red;

@@ -30,6 +30,9 @@ const HEAD = 19;
 /** Between nodes. */
 const SPACE = 14;
 
+/** Nodes with more cards than this use the whole width instead of rows of eight. */
+const MANY = 32;
+
 /** Cards of a node stay together, in rows of up to eight; cells are as large as the number of cards allows. */
 export function layOut(cards: { node_id: string }[], shown: number[], width: number): Layout {
   const groups = new Map<string, number[]>();
@@ -54,7 +57,7 @@ export function layOut(cards: { node_id: string }[], shown: number[], width: num
   const labels: Layout["labels"] = [];
   let [x, y, rowHeight] = [0, 0, 0];
   for (const [node, group] of groups) {
-    const perRow = Math.min(group.length, cell >= 100 ? Math.max(1, Math.floor((width + gap) / (cell + gap))) : 8);
+    const perRow = Math.min(group.length, cell >= 100 ? Math.max(1, Math.floor((width + gap) / (cell + gap))) : group.length > MANY ? Math.max(8, Math.floor((width + gap) / (cell + gap))) : 8);
     const groupWidth = perRow * (cell + gap) - gap;
     const rows = Math.ceil(group.length / perRow);
     const groupHeight = head + rows * (cellHeight + gap);
@@ -74,9 +77,10 @@ interface Props {
   shown: number[];
   colorBy: ColorBy;
   summary: string;
+  virtual: ReadonlySet<string>;
 }
 
-export function GpuMap({ all, shown, colorBy, summary }: Props) {
+export function GpuMap({ all, shown, colorBy, summary, virtual }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const width = useSignal(0);
@@ -98,7 +102,7 @@ export function GpuMap({ all, shown, colorBy, summary }: Props) {
     if (!width.value) return;
     const scale = devicePixelRatio || 1;
     const pen = element.getContext("2d", { alpha: false })!;
-    const key = `${scale}|${width.value}|${colorBy}|${focus.value}`;
+    const key = `${scale}|${width.value}|${colorBy}|${focus.value}|${virtual.size}`;
     const before = drawn.current;
     const whole = !before || before.key !== layout || element.dataset.key !== key + colors.surface || before.samples.length !== all.samples.length;
     if (whole) {
@@ -165,6 +169,15 @@ export function GpuMap({ all, shown, colorBy, summary }: Props) {
       }
       pen.textAlign = "left";
     }
+    if (virtual.has(cards.cards[card]!.gpu_id) && cell >= 14) {
+      pen.strokeStyle = front;
+      pen.lineWidth = 1;
+      pen.setLineDash([3, 3]);
+      pen.beginPath();
+      pen.roundRect(x + 1.5, y + 1.5, cell - 3, cellHeight - 3, cell >= 60 ? 6 : 2);
+      pen.stroke();
+      pen.setLineDash([]);
+    }
     if (focused) {
       pen.strokeStyle = colors.focus;
       pen.lineWidth = 2;
@@ -193,7 +206,7 @@ export function GpuMap({ all, shown, colorBy, summary }: Props) {
   };
   const active = focus.value >= 0 ? focus.value : hover.value;
   const tipped = layout.boxes[active];
-  const spoken = tipped ? describe(all, tipped.card) : null;
+  const spoken = tipped ? describe(all, tipped.card, virtual) : null;
   return (
     <div class="drawing" ref={box}>
       <canvas
@@ -243,7 +256,7 @@ function valueOf(sample: ReturnType<typeof sampleAt>, by: ColorBy): [number | nu
   return [sample.power, 700];
 }
 
-export function describe(all: Cards, card: number): { title: string; lines: string[] } {
+export function describe(all: Cards, card: number, virtual: ReadonlySet<string>): { title: string; lines: string[] } {
   const words = t.value;
   const sample = sampleAt(all, card);
   const one = all.cards[card]!;
@@ -251,7 +264,8 @@ export function describe(all: Cards, card: number): { title: string; lines: stri
   return {
     title: one.gpu_id,
     lines: [
-      `${one.model} · ${words.gpuState[state]}`,
+      [one.model, ...(virtual.has(one.gpu_id) && one.model !== "virtual" ? [words.gpus.virtual] : []), words.gpuState[state]].join(" · "),
+      ...(state === "offline" ? [words.gpus.old] : []),
       ...(sample.holder ? [`${words.gpus.held} ${sample.holder}`] : []),
       `${words.gpus.utilization} ${percent(sample.utilization)} · ${words.gpus.memory} ${percent(sample.memory)}`,
       `${words.gpus.temperature} ${sample.temperature === null ? "–" : `${sample.temperature} °C`} · ${words.gpus.power} ${watts(sample.power)}`,

@@ -7,16 +7,17 @@ interface Point {
   chosen: boolean;
 }
 
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [640, 260, 64, 36];
+/** The titles of the axes have lines of their own, above and below the figures. */
+const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [640, 290, 64, 26, 42];
 
 export function Scatter({ label, xLabel, yLabel, points }: { label: string; xLabel: string; yLabel: string; points: Point[] }) {
   if (points.length === 0) return <p class="muted">–</p>;
   const [xs, ys] = [points.map((one) => one.x), points.map((one) => one.y)];
   const x = scale(Math.min(...xs), Math.max(...xs), LEFT + 14, WIDTH - 16);
-  const y = scale(Math.min(...ys), Math.max(...ys), HEIGHT - BOTTOM - 14, 16);
+  const y = scale(Math.min(...ys), Math.max(...ys), HEIGHT - BOTTOM - 14, TOP + 14);
   return (
     <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={label} style={{ width: "100%", maxWidth: "640px" }}>
-      <path d={`M${LEFT} 6V${HEIGHT - BOTTOM}H${WIDTH - 6}`} fill="none" stroke="var(--line-strong)" />
+      <path d={`M${LEFT} ${TOP}V${HEIGHT - BOTTOM}H${WIDTH - 6}`} fill="none" stroke="var(--line-strong)" />
       {[0, 0.5, 1].map((part) => (
         <g key={part} fill="var(--text-3)" font-size="11">
           <text x={x.at(part)} y={HEIGHT - BOTTOM + 15} text-anchor="middle">{number(x.value(part), 1)}</text>

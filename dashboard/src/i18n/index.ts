@@ -9,8 +9,18 @@ export const t = computed<Catalog>(() => (lang.value === "zh" ? zh : en));
 
 /** A sentence of the server about a reason or an error, by its code in Chinese; the server speaks English. */
 export function said(code: string | null | undefined, sentence: string | null | undefined): string {
-  const known = code ? (t.value.codes as Record<string, string>)[code] : undefined;
-  return known ?? sentence ?? "";
+  const known = code ? t.value.codes[code] : undefined;
+  return (typeof known === "function" ? known(sentence ?? "") : known) ?? sentence ?? "";
+}
+
+/** What lets a task start that no node or quota of the cluster can hold, empty if its reason says it; null if one can. */
+export function adviceOf(code: string | null | undefined): string | null {
+  return code ? (t.value.advice[code] ?? null) : null;
+}
+
+/** A priority as a number, or one of the words that the scheduler knows. */
+export function priorityWord(priority: string | number): string {
+  return typeof priority === "string" ? (t.value.priorities[priority] ?? priority) : String(priority);
 }
 
 export interface Told {

@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { ApiError, may, patch, post, remove, session } from "../core/api";
+import { ApiError, askSession, may, patch, post, remove, session } from "../core/api";
 import { ago, exact } from "../core/format";
 import { useResource } from "../core/resource";
 import type { Token, User } from "../core/types";
@@ -13,7 +13,7 @@ export function AccessPage() {
   const words = t.value.access;
   const users = useResource<{ users: User[] }>(may("all_access") ? "users" : null);
   const tokens = useResource<{ tokens: Token[] }>("tokens");
-  const dialog = useSignal<"user" | "token" | { password: string } | null>(null);
+  const dialog = useSignal<"user" | "token" | { password: string } | { changed: User } | null>(null);
   const close = (): void => void (dialog.value = null);
   const own = session.value?.username;
   return (
@@ -40,6 +40,7 @@ export function AccessPage() {
                           <td>{one.system_user || "–"}</td>
                           <td>
                             <span class="row">
+                              <button type="button" class="button small" onClick={() => (dialog.value = { changed: one })}>{words.change}</button>
                               <button type="button" class="button small" onClick={() => (dialog.value = { password: one.username })}>{words.changePassword}</button>
                               <button type="button" class="button small danger" onClick={() => confirmThen({ title: t.value.common.remove, text: words.removeUser(one.username), send: t.value.common.remove, danger: true, act: async () => { await remove(`users/${encodeURIComponent(one.username)}`); users.refresh(); tokens.refresh(); } })}>{t.value.common.remove}</button>
                             </span>
@@ -83,7 +84,8 @@ export function AccessPage() {
       </Panel>
       {dialog.value === "user" && <UserDialog close={close} again={users.refresh} />}
       {dialog.value === "token" && <TokenDialog close={close} again={tokens.refresh} />}
-      {dialog.value && typeof dialog.value === "object" && <PasswordDialog username={dialog.value.password} close={close} />}
+      {dialog.value && typeof dialog.value === "object" && "changed" in dialog.value && <ChangeDialog user={dialog.value.changed} close={close} again={users.refresh} />}
+      {dialog.value && typeof dialog.value === "object" && "password" in dialog.value && <PasswordDialog username={dialog.value.password} close={close} />}
     </>
   );
 }
@@ -106,7 +108,7 @@ function UserDialog({ close, again }: { close: () => void; again: () => void }) 
   const labels = { username: words.username, password: words.password, tenant_id: words.tenant, system_user: words.systemUser };
   const save = (): void => {
     const { system_user, ...rest } = form.value;
-    post("users", { ...rest, role: role.value, ...(system_user ? { system_user } : {}) }).then(() => { notify(t.value.task.done); close(); again(); }).catch((error: ApiError) => (problem.value = error));
+    post("users", { ...rest, role: role.value, ...(system_user ? { system_user } : {}) }).then(() => { notify(words.added(form.value.username)); close(); again(); }).catch((error: ApiError) => (problem.value = error));
   };
   return (
     <Dialog title={words.add} onClose={close} onSubmit={save} busy={!form.value.username || !form.value.password}>
@@ -121,16 +123,72 @@ function UserDialog({ close, again }: { close: () => void; again: () => void }) 
   );
 }
 
+/** Role, tenant, system account, and whether the user may log in. */
+function ChangeDialog({ user, close, again }: { user: User; close: () => void; again: () => void }) {
+  const words = t.value.access;
+  const role = useSignal(user.role);
+  const form = useSignal({ tenant_id: user.tenant_id, system_user: user.system_user });
+  const disabled = useSignal(user.disabled ?? false);
+  const problem = useSignal<ApiError | null>(null);
+  const fields = ["tenant_id", "system_user"] as const;
+  const labels = { tenant_id: words.tenant, system_user: words.systemUser };
+  const save = (): void => {
+    const before: Record<string, unknown> = { role: user.role, tenant_id: user.tenant_id, system_user: user.system_user, disabled: user.disabled ?? false };
+    const after: Record<string, unknown> = { role: role.value, tenant_id: form.value.tenant_id.trim(), system_user: form.value.system_user.trim(), disabled: disabled.value };
+    const change = Object.fromEntries(Object.entries(after).filter(([name, value]) => value !== before[name]));
+    if (Object.keys(change).length === 0) return close();
+    patch(`users/${encodeURIComponent(user.username)}`, change).then(() => { notify(words.userChanged(user.username)); close(); again(); }).catch((error: ApiError) => (problem.value = error));
+  };
+  return (
+    <Dialog title={`${words.change} · ${user.username}`} onClose={close} onSubmit={save}>
+      <Field label={words.role} wrong={wrongOf(problem.value, "role")}>
+        {(ids) => (
+          <select {...ids} value={role.value} onChange={(event) => (role.value = event.currentTarget.value)}>
+            {ROLES.map((one) => <option key={one} value={one}>{roleWord(one)}</option>)}
+          </select>
+        )}
+      </Field>
+      {fields.map((name) => (
+        <Field key={name} label={labels[name]} wrong={wrongOf(problem.value, name)}>
+          {(ids) => <input {...ids} autocomplete="off" value={form.value[name]} onInput={(event) => (form.value = { ...form.value, [name]: event.currentTarget.value })} />}
+        </Field>
+      ))}
+      <label class="check">
+        <input type="checkbox" checked={disabled.value} onChange={(event) => (disabled.value = event.currentTarget.checked)} />
+        <span>{words.disable}</span>
+      </label>
+      <Rest problem={problem.value} fields={["role", ...fields]} />
+    </Dialog>
+  );
+}
+
 function PasswordDialog({ username, close }: { username: string; close: () => void }) {
   const words = t.value.access;
   const password = useSignal("");
+  const present = useSignal("");
   const problem = useSignal<ApiError | null>(null);
+  const own = username === session.value?.username;
+  const save = async (): Promise<void> => {
+    try {
+      await patch(`users/${encodeURIComponent(username)}`, { password: password.value, ...(own ? { old_password: present.value } : {}) });
+      notify(own ? words.ownChanged : words.changed);
+      close();
+      if (own) await askSession(); // logins with the old password have ended
+    } catch (error) {
+      problem.value = error as ApiError;
+    }
+  };
   return (
-    <Dialog title={`${words.changePassword} · ${username}`} onClose={close} busy={!password.value}
-      onSubmit={() => void patch(`users/${encodeURIComponent(username)}`, { password: password.value }).then(() => { notify(words.changed); close(); }).catch((error: ApiError) => (problem.value = error))}>
-      <Field label={words.password} wrong={problem.value ? said(problem.value.code, problem.value.message) : null}>
+    <Dialog title={`${words.changePassword} · ${username}`} onClose={close} busy={!password.value || (own && !present.value)} onSubmit={() => void save()}>
+      {own && (
+        <Field label={words.presentPassword} wrong={problem.value?.code === "WrongLogin" ? words.wrongPassword : wrongOf(problem.value, "old_password")}>
+          {(ids) => <input {...ids} type="password" autocomplete="current-password" value={present.value} onInput={(event) => (present.value = event.currentTarget.value)} />}
+        </Field>
+      )}
+      <Field label={own ? words.newPassword : words.password} wrong={wrongOf(problem.value, "password")}>
         {(ids) => <input {...ids} type="password" autocomplete="new-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} />}
       </Field>
+      {problem.value?.code !== "WrongLogin" && <Rest problem={problem.value} fields={["password", "old_password"]} />}
     </Dialog>
   );
 }
@@ -138,7 +196,11 @@ function PasswordDialog({ username, close }: { username: string; close: () => vo
 function TokenDialog({ close, again }: { close: () => void; again: () => void }) {
   const words = t.value.access;
   const name = useSignal("");
-  const days = useSignal("30");
+  // without a login there is no user whom the token could belong to, and with one the password is needed to outlive it
+  const local = session.value?.via === "local" || !session.value?.username;
+  const days = useSignal(local ? "30" : "");
+  const username = useSignal("");
+  const password = useSignal("");
   const made = useSignal<string | null>(null);
   const problem = useSignal<ApiError | null>(null);
   if (made.value)
@@ -150,15 +212,22 @@ function TokenDialog({ close, again }: { close: () => void; again: () => void })
       </Dialog>
     );
   const save = (): void => {
-    post<{ token: string }>("tokens", { name: name.value, ...(days.value.trim() ? { lifetime: Number(days.value) * 86_400 } : {}) })
+    post<{ token: string }>("tokens", { name: name.value, ...(local ? { username: username.value.trim() } : {}), ...(password.value ? { password: password.value } : {}), ...(days.value.trim() ? { lifetime: Number(days.value) * 86_400 } : {}) })
       .then((told) => { made.value = told.token; again(); })
       .catch((error: ApiError) => (problem.value = error));
   };
+  const wrongDays = days.value.trim() !== "" && !(Number(days.value) > 0);
   return (
-    <Dialog title={words.newToken} onClose={close} onSubmit={save} busy={Number.isNaN(Number(days.value))}>
+    <Dialog title={words.newToken} onClose={close} onSubmit={save} send={words.create} busy={wrongDays || (local && !username.value.trim())}>
+      {local && <Field label={words.username} wrong={wrongOf(problem.value, "username")}>{(ids) => <input {...ids} autocomplete="off" value={username.value} onInput={(event) => (username.value = event.currentTarget.value)} />}</Field>}
       <Field label={words.tokenName} wrong={wrongOf(problem.value, "name")}>{(ids) => <input {...ids} value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} />}</Field>
-      <Field label={words.lifetime} wrong={wrongOf(problem.value, "lifetime")}>{(ids) => <input {...ids} inputMode="decimal" value={days.value} onInput={(event) => (days.value = event.currentTarget.value)} />}</Field>
-      <Rest problem={problem.value} fields={["name", "lifetime"]} />
+      <Field label={words.lifetime} hint={local ? words.lifetimeLocal : words.lifetimeHint} wrong={wrongDays ? words.wrongDays : wrongOf(problem.value, "lifetime")}>{(ids) => <input {...ids} inputMode="decimal" value={days.value} onInput={(event) => (days.value = event.currentTarget.value)} />}</Field>
+      {!local && (
+        <Field label={words.ownPassword} hint={words.ownPasswordHint} wrong={problem.value?.code === "WrongLogin" ? words.wrongPassword : wrongOf(problem.value, "password")}>
+          {(ids) => <input {...ids} type="password" autocomplete="current-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} />}
+        </Field>
+      )}
+      {problem.value?.code !== "WrongLogin" && <Rest problem={problem.value} fields={["name", "lifetime", "username", "password"]} />}
     </Dialog>
   );
 }

@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { ApiError, may, post, remove } from "../core/api";
-import { ago, duration, exact, number } from "../core/format";
+import { ago, duration, exact, rounded } from "../core/format";
 import { useResource } from "../core/resource";
 import { place, refine } from "../core/router";
 import type { Alert, Silence } from "../core/types";
@@ -40,8 +40,23 @@ function Severity({ severity }: { severity: string }) {
 
 /** The sentence of the server, or of the rule in Chinese with the value. */
 export function alertText(one: Alert): string {
-  const known = t.value.alerts.ruleNames[one.rule];
-  return known ? `${known} ${Object.values(one.labels).join(" · ")}` : one.summary;
+  const words = t.value.alerts;
+  const known = words.ruleNames[one.rule];
+  if (!known) return one.summary.replace(/-?\d+\.\d+(?= |$)/g, (value) => rounded(Number(value)));
+  const value = one.value === null || one.rule === "agent_lost" ? "" : words.measured(rounded(one.value), unitOf(one.rule));
+  return [known, Object.values(one.labels).join(" · "), value].filter(Boolean).join(" ");
+}
+
+function unitOf(rule: string, unit = ""): string {
+  return t.value.alerts.units[rule] ?? unit;
+}
+
+/** What a rule compares, as the manual says it: at or above the threshold, or at or below it. */
+function conditionOf(one: Rule): string {
+  const words = t.value.alerts;
+  if (!one.unit) return words.ruleNames[one.name] ?? one.summary;
+  const value = [rounded(one.threshold), unitOf(one.name, one.unit)].join(one.unit.startsWith("%") ? "" : " ");
+  return `${words.ruleNames[one.name] ?? one.summary} ${one.above ? words.orMore(value) : words.atMost(value)}`;
 }
 
 function Labels({ labels }: { labels: Record<string, string> }) {
@@ -105,7 +120,7 @@ function Rules() {
                   <tr key={one.name}>
                     <td class="nowrap">{one.name} {one.enabled === false && <span class="badge">{t.value.access.disabled}</span>}</td>
                     <td><Severity severity={one.severity} /></td>
-                    <td class="break">{words.ruleNames[one.name] ?? one.summary} <span class="muted nowrap">({one.above ? ">" : "<"} {number(one.threshold, 1)} {one.unit})</span></td>
+                    <td class="break" style={{ minWidth: "220px" }}>{conditionOf(one)}</td>
                     <td class="num nowrap">{one.for_seconds ? duration(one.for_seconds) : "–"}</td>
                   </tr>
                 ))}

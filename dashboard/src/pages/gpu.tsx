@@ -34,6 +34,7 @@ export function GpuPage({ id }: { id: string }) {
     <>
       <PageHead title={id} back={{ href: to("gpus"), text: words.gpus.back }} note={card?.model ?? device?.model} />
       <Panel>
+        {state === "offline" && <p class="small muted" style={{ marginBottom: "10px" }}>{words.gpus.old}</p>}
         <Facts
           items={[
             [words.gpus.state, state && words.gpuState[state]],
@@ -63,7 +64,7 @@ export function GpuPage({ id }: { id: string }) {
                 {PLOTS.filter((plot) => told.series[plot.name]).map((plot) => (
                   <div class="span-6 stack" key={plot.name}>
                     <h3>{titles[plot.name]}</h3>
-                    <Chart label={titles[plot.name]} x={told.times} lines={linesOf(told, plot.name)} unit={plot.unit} height={170} atLeast={plot.name === "memory_mb" ? (card?.memory_mb ?? 0) : plot.most} />
+                    <Chart label={titles[plot.name]} x={told.times} lines={linesOf(told, plot.name)} unit={plot.unit} height={170} steps={plot.name === "memory_mb" ? "binary" : undefined} atLeast={plot.name === "memory_mb" ? (card?.memory_mb ?? 0) : plot.most} />
                   </div>
                 ))}
               </div>

@@ -1,9 +1,10 @@
 import { useSignal } from "@preact/signals";
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { number, percent, watts } from "../core/format";
 import { cards, type Cards, sampleAt } from "../core/live";
+import { useResource } from "../core/resource";
 import { place, refine, to } from "../core/router";
-import { GPU_STATES } from "../core/types";
+import { GPU_STATES, type GpuList } from "../core/types";
 import { type ColorBy, GpuMap } from "../draw/gpu_map";
 import { palette, RAMP_CSS } from "../draw/palette";
 import { t } from "../i18n";
@@ -20,6 +21,12 @@ export function GpusPage() {
   const filter = query.get("q") ?? "";
   const table = useSignal(false);
   const shown = useMemo(() => (all ? matching(all, filter) : []), [all?.cards, filter, filter ? all?.holders : null]);
+  // the stream does not say which cards are virtual; this changes only when cards join
+  const list = useResource<GpuList>("gpus");
+  useEffect(() => {
+    if (list.data.value) list.refresh();
+  }, [all?.generation]);
+  const virtual = useMemo(() => new Set(list.data.value?.gpus.filter((one) => one.virtual).map((one) => one.id)), [list.data.value]);
   const tally = [0, 0, 0, 0];
   if (all) for (const at of shown) tally[sampleAt(all, at).state] = (tally[sampleAt(all, at).state] ?? 0) + 1;
   const summary = words.gpus.summary(number(shown.length), number(tally[1]), number(tally[0]), number(tally[2]), number(tally[3]));
@@ -55,12 +62,12 @@ export function GpusPage() {
         </Panel>
       ) : table.value ? (
         <Panel flush>
-          <GpuTable all={all} shown={shown} />
+          <GpuTable all={all} shown={shown} virtual={virtual} />
         </Panel>
       ) : (
         <Panel>
           <div class="stack">
-            <GpuMap all={all} shown={shown} colorBy={by} summary={summary} />
+            <GpuMap all={all} shown={shown} colorBy={by} summary={summary} virtual={virtual} />
             <div class="legend">
               {by === "state" ? (
                 GPU_STATES.map((state) => (
@@ -76,6 +83,12 @@ export function GpusPage() {
                   {{ utilization: "0%", memory: "0%", temperature: "0 °C", power: "0 W" }[by]}
                   <i class="ramp" style={{ background: RAMP_CSS }} />
                   {{ utilization: "100%", memory: "100%", temperature: "95 °C", power: "700 W" }[by]}
+                </span>
+              )}
+              {shown.some((at) => virtual.has(all.cards[at]!.gpu_id)) && (
+                <span>
+                  <i class="swatch virtual" />
+                  {words.gpus.virtualCard}
                 </span>
               )}
             </div>
@@ -95,7 +108,7 @@ function matching(all: Cards, text: string): number[] {
   return found;
 }
 
-function GpuTable({ all, shown }: { all: Cards; shown: number[] }) {
+function GpuTable({ all, shown, virtual }: { all: Cards; shown: number[]; virtual: ReadonlySet<string> }) {
   const words = t.value;
   return (
     <div class="scroll">
@@ -123,7 +136,7 @@ function GpuTable({ all, shown }: { all: Cards; shown: number[] }) {
                     {card.gpu_id}
                   </a>
                 </td>
-                <td>{card.model}</td>
+                <td>{card.model} {virtual.has(card.gpu_id) && card.model !== "virtual" && <span class="badge">{words.gpus.virtual}</span>}</td>
                 <td>{words.gpuState[GPU_STATES[sample.state] ?? "offline"]}</td>
                 <td>{sample.holder ? <TaskLink id={sample.holder} /> : <span class="muted">–</span>}</td>
                 <td class="num">{percent(sample.utilization)}</td>

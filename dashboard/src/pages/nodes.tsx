@@ -13,6 +13,8 @@ import { historyPath, known, type Range, RANGE_SECONDS } from "./overview";
 const CLASS_OF: Record<Node["status"], string> = { online: "good", away: "warn", offline: "bad", cordoned: "warn", draining: "warn" };
 const MOST_ROWS = 500;
 
+const isSilent = (node: Node): boolean => node.status === "offline" || node.status === "away";
+
 export function NodeBadge({ status }: { status: Node["status"] }) {
   return <span class={`badge ${CLASS_OF[status]}`}>{t.value.nodeStatus[status]}</span>;
 }
@@ -55,15 +57,15 @@ export function NodesPage() {
                   </thead>
                   <tbody>
                     {rows.slice(0, MOST_ROWS).map((one) => (
-                      <tr key={one.id}>
-                        <td><a class="link" href={to(["nodes", one.id])}>{one.id}</a></td>
+                      <tr key={one.id} class={isSilent(one) ? "old" : undefined} title={isSilent(one) ? words.old(ago(one.last_seen)) : undefined}>
+                        <td class="nowrap"><a class="link" href={to(["nodes", one.id])}>{one.id}</a></td>
                         <td><NodeBadge status={one.status} /></td>
-                        <td class="nowrap">{number(one.gpus)} <span class="muted">({number(one.gpus_idle)} {words.idle}) · {Object.keys(one.gpu_models).join(", ")}</span></td>
+                        <td class="nowrap">{number(one.gpus)} <span class="muted">({words.idle(number(one.gpus_idle))}) · {Object.keys(one.gpu_models).join(", ")}</span></td>
                         <td class="num">{number(one.tasks.length)}</td>
                         <td style={{ minWidth: "90px" }}>{percent(one.cpu_percent)}<Meter label={`${words.cpu} ${percent(one.cpu_percent)}`} parts={[{ value: one.cpu_percent ?? 0, class: "blue" }]} most={100} /></td>
                         <td style={{ minWidth: "120px" }}>{mebibytes(one.memory_used_mb)} / {mebibytes(one.memory_mb)}<Meter label={words.memory} parts={[{ value: one.memory_used_mb ?? 0, class: "blue" }]} most={one.memory_mb} /></td>
                         <td class="num">{mebibytes(one.disk_free_mb)}</td>
-                        <td class="nowrap" title={exact(one.last_seen)}>{one.status === "online" ? t.value.common.now : ago(one.last_seen)}</td>
+                        <td class="nowrap" title={exact(one.last_seen)}>{one.status === "online" ? t.value.common.now : ago(one.last_seen)}{isSilent(one) && <><br /><span class="small muted">{words.oldReadings}</span></>}</td>
                         {may("run_cluster") && <td><NodeActions node={one} again={nodes.refresh} /></td>}
                       </tr>
                     ))}
@@ -80,9 +82,9 @@ export function NodesPage() {
 
 function NodeActions({ node, again }: { node: Node; again: () => void }) {
   const words = t.value.nodes;
-  const act = async (name: string): Promise<void> => {
+  const act = async (name: "cordon" | "uncordon" | "drain"): Promise<void> => {
     await post(`nodes/${encodeURIComponent(node.id)}/${name}`);
-    notify(t.value.task.done);
+    notify(words.did[name](node.id));
     again();
   };
   return (
@@ -116,9 +118,11 @@ export function NodePage({ id }: { id: string }) {
       <Panel>
         <Shown of={node}>
           {(told) => (
+            <>
+            {isSilent(told) && <p class="small muted" style={{ marginBottom: "10px" }}>{words.old(ago(told.last_seen))}</p>}
             <Facts
               items={[
-                [words.gpus, `${number(told.gpus)} (${number(told.gpus_idle)} ${words.idle}) · ${Object.entries(told.gpu_models).map(([model, count]) => `${count} × ${model}`).join(", ")}`],
+                [words.gpus, `${number(told.gpus)} (${words.idle(number(told.gpus_idle))}) · ${Object.entries(told.gpu_models).map(([model, count]) => `${count} × ${model}`).join(", ")}`],
                 [words.cpu, `${percent(told.cpu_percent)} · ${number(told.cpus)}`],
                 [words.memory, `${mebibytes(told.memory_used_mb)} / ${mebibytes(told.memory_mb)}`],
                 [words.disk, mebibytes(told.disk_free_mb)],
@@ -128,6 +132,7 @@ export function NodePage({ id }: { id: string }) {
                 [words.tasks, told.tasks.length > 0 && told.tasks.slice(0, 30).map((one, i) => <span key={one}>{i > 0 && ", "}<TaskLink id={one} /></span>)],
               ]}
             />
+            </>
           )}
         </Shown>
       </Panel>

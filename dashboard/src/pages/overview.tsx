@@ -1,11 +1,12 @@
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { ago, duration, number, secondsSince } from "../core/format";
 import { visible } from "../core/ansi";
-import { may, post } from "../core/api";
+import { may, post, seesOneTenant, session } from "../core/api";
 import { counts } from "../core/live";
 import { useResource } from "../core/resource";
 import { to } from "../core/router";
-import type { Alert, History, Overview } from "../core/types";
+import type { Alert, Counts, History, Overview } from "../core/types";
 import { Chart } from "../draw/chart";
 import { palette } from "../draw/palette";
 import { eventSaid, t } from "../i18n";
@@ -66,6 +67,9 @@ export function OverviewPage() {
   const tasks = now?.tasks;
   const nodes = now?.nodes;
   const waiting = tasks?.pending ?? 0;
+  // a member sees the GPUs of the whole cluster, and the tasks of one tenant
+  const ofCluster = seesOneTenant() && <span>{words.ofCluster}</span>;
+  const ofTenant = seesOneTenant() && <span>{words.ofTenant(session.value?.tenant_id ?? "")}</span>;
   return (
     <>
       <PageHead title={words.title} note={told ? `gpuyard ${told.version} · ${words.up(duration(secondsSince(told.started_at)))}` : " "} />
@@ -94,71 +98,84 @@ export function OverviewPage() {
         <Stat label={words.gpusInUse} value={gpus ? number(gpus.busy) : null} unit={gpus ? words.ofGpus(number(gpus.total)) : ""} href={to("gpus")}>
           {gpus && (
             <>
-              <span>
-                {number(gpus.idle)} {words.idle}
-              </span>
-              {gpus.external > 0 && (
-                <span>
-                  {number(gpus.external)} {words.external}
-                </span>
-              )}
-              {gpus.offline > 0 && (
-                <span>
-                  {number(gpus.offline)} {words.offline}
-                </span>
-              )}
+              {ofCluster}
+              <span>{words.idle(number(gpus.idle))}</span>
+              {gpus.external > 0 && <span>{words.external(number(gpus.external))}</span>}
+              {gpus.offline > 0 && <span>{words.offline(number(gpus.offline))}</span>}
             </>
           )}
         </Stat>
         <Stat label={words.running} value={tasks ? number(tasks.running) : null} href={to("tasks", { status: "running" })}>
-          {tasks && tasks.suspended > 0 && (
-            <span>
-              {number(tasks.suspended)} {words.suspended}
-            </span>
-          )}
+          {ofTenant}
+          {tasks && tasks.suspended > 0 && <span>{words.suspended(number(tasks.suspended))}</span>}
         </Stat>
         <Stat label={words.queue} value={tasks ? number(tasks.pending) : null} unit={words.waiting} href={to("tasks", { status: "pending" })}>
+          {ofTenant}
           {told && told.longest_wait_seconds !== null && waiting > 0 && <span>{words.longest(duration(told.longest_wait_seconds))}</span>}
         </Stat>
         <Stat label={words.expectedWait} value={told ? (waiting === 0 ? "–" : told.expected_wait_seconds === null ? "–" : duration(told.expected_wait_seconds)) : null}>
+          {ofTenant}
           <span>{waiting === 0 ? words.noWait : told?.expected_wait_seconds == null ? words.unknownWait : words.medianWait}</span>
         </Stat>
         <Stat label={words.nodes} value={nodes ? number(nodes.online) : null} unit={nodes ? words.ofGpus(number(nodes.total)) : ""} href={to("nodes")}>
           <span>{words.online}</span>
-          {nodes && nodes.offline > 0 && (
-            <span class="badge bad">
-              {number(nodes.offline)} {words.offline}
-            </span>
-          )}
+          {nodes && nodes.offline > 0 && <span class="badge bad">{words.offline(number(nodes.offline))}</span>}
         </Stat>
       </div>
       <div class="grid">
-        <Trends />
-        <AlertsBox />
-        <Panel class="span-4" title={words.byTenant} flush>
-          {told ? <TenantTable rows={told.tenants} total={told.gpus.total} /> : <div class="note-line"><Skeletons /></div>}
-        </Panel>
-        <Panel class="span-4" title={words.quota}>
-          {told ? <QuotaBars overview={told} /> : <Skeletons />}
-        </Panel>
-        <Panel class="span-4" title={words.changes} flush>
-          {told ? <Changes rows={told.changes} /> : <div class="note-line"><Skeletons /></div>}
-        </Panel>
+        <div class="span-8 column">
+          <Trends />
+          <div class="halves">
+            <Panel title={words.byTenant} flush>
+              {told ? <TenantTable rows={told.tenants} total={told.gpus.total} /> : <div class="note-line"><Skeletons /></div>}
+            </Panel>
+            <Panel title={words.quota}>
+              {told ? <QuotaBars overview={told} /> : <Skeletons />}
+            </Panel>
+          </div>
+        </div>
+        <div class="span-4 column">
+          <AlertsBox />
+          <Panel class="grows" title={words.changes} flush>
+            {told ? <Changes rows={told.changes} /> : <div class="note-line"><Skeletons /></div>}
+          </Panel>
+        </div>
       </div>
     </>
   );
 }
 
+const LIVE: Record<string, (now: Counts) => number> = {
+  gpus_total: (now) => now.gpus.total,
+  gpus_busy: (now) => now.gpus.busy,
+  tasks_pending: (now) => now.tasks.pending,
+  tasks_running: (now) => now.tasks.running,
+};
+const MOST_LIVE = 600;
+
+/** A history continued by what the stream has told since its last point. */
+function continued(told: History, live: [number, Counts][]): History {
+  const last = told.times.findLast((_, i) => told.series.gpus_total?.[i] != null) ?? 0;
+  const newer = live.filter(([at]) => at > last + 1);
+  if (newer.length === 0) return told;
+  const kept = told.times.filter((at) => at <= last).length;
+  const series = Object.fromEntries(Object.entries(told.series).map(([name, values]) => [name, [...values.slice(0, kept), ...newer.map(([, now]) => LIVE[name]?.(now) ?? null)]]));
+  return { ...told, times: [...told.times.slice(0, kept), ...newer.map(([at]) => at)], series };
+}
+
 function Trends() {
   const words = t.value.overview;
+  const live = useSignal<[number, Counts][]>([]);
+  useEffect(() => {
+    if (counts.value) live.value = [...live.value.slice(1 - MOST_LIVE), [Date.now() / 1000, counts.value]];
+  }, [counts.value]);
   const range = useSignal<Range>("hour");
   const seconds = RANGE_SECONDS[range.value];
   const history = useResource<History>(historyPath("history", seconds, "gpus_total,gpus_busy,gpus_external,tasks_pending,tasks_running"), range.value === "hour" ? 10_000 : 60_000);
   const colors = palette.value;
   return (
     <Panel
-      class="span-8"
-      title={words.overTime}
+      title={<>{words.overTime}{seesOneTenant() && <span class="muted small"> · {words.ofCluster}</span>}</>}
       tools={
         <Segment<Range> label={words.range} value={range.value} onChange={(value) => (range.value = value)}
           options={[{ value: "hour", label: words.hour }, { value: "day", label: words.day }, { value: "week", label: words.week }]} />
@@ -166,7 +183,8 @@ function Trends() {
     >
       <Shown of={history} lines={6}>
         {(all) => {
-          const told = known(all);
+          // the counters of a member are those of a tenant, the history is that of the cluster
+          const told = known(seesOneTenant() ? all : continued(all, live.value));
           return told.times.length === 0 || !told.series.gpus_busy?.some((one) => one !== null) ? (
             <p class="note-line">{words.noHistory}</p>
           ) : (
@@ -204,8 +222,12 @@ function Trends() {
 function AlertsBox() {
   const words = t.value;
   const alerts = useResource<{ alerts: Alert[] }>("alerts", 5000);
+  const firing = counts.value?.alerts?.firing ?? 0;
+  useEffect(() => {
+    if (alerts.data.value) alerts.refresh();
+  }, [firing]);
   return (
-    <Panel class="span-4" title={words.overview.alerts} flush tools={<a class="link small" href={to("alerts")}>{words.common.all}</a>}>
+    <Panel title={words.overview.alerts} flush tools={<a class="link small" href={to("alerts")}>{words.common.all}</a>}>
       {alerts.data.value === null && !alerts.error.value ? (
         <div class="note-line"><Skeletons /></div>
       ) : (
@@ -278,13 +300,14 @@ function QuotaBars({ overview }: { overview: Overview }) {
         const found = classes.find((each) => each.class === one);
         const used = quota ? quota[one].used : (found?.gpus ?? 0);
         const limit = quota ? quota[one].quota : most;
+        const borrowed = quota ? Math.max(0, used - limit) : 0;
         return (
           <div class="stack" key={one} style={{ gap: "5px" }}>
             <div class="spread">
               <strong>{words.taskClass[one]}</strong>
-              <span class="muted">{quota ? words.overview.quotaUse(number(used), number(limit)) : `${number(used)} GPU`}</span>
+              <span class="muted">{quota ? words.overview.quotaUse(number(used), number(limit), borrowed ? number(borrowed) : "") : `${number(used)} GPU`}</span>
             </div>
-            <Meter label={`${words.taskClass[one]}: ${used} / ${limit}`} parts={[{ value: used, class: used > limit ? "amber" : one === "online" ? "blue" : "" }]} most={limit} />
+            <Meter label={`${words.taskClass[one]}: ${used} / ${limit}`} parts={[{ value: used - borrowed, class: one === "online" ? "blue" : "" }, { value: borrowed, class: "amber" }]} most={limit} />
             <span class="small muted">
               {words.overview.runs} {number(found?.running ?? 0)} · {words.overview.waits} {number(found?.pending ?? 0)}
             </span>

@@ -1,8 +1,10 @@
 import { useSignal } from "@preact/signals";
 import { ApiError, may, post, remove } from "../core/api";
-import { ago, duration, number } from "../core/format";
+import { useEffect } from "preact/hooks";
+import { ago, duration, instant, number } from "../core/format";
 import { useResource } from "../core/resource";
 import { go, place, to } from "../core/router";
+import { recall, remember } from "../core/settings";
 import { Gantt, type GanttLane } from "../draw/gantt";
 import { categoryColor } from "../draw/palette";
 import { Scatter } from "../draw/scatter";
@@ -67,6 +69,13 @@ export function JobBadge({ status }: { status: JobStatus }) {
   return <span class={`badge ${status === "failed" ? "bad" : status === "running" ? "running" : status === "done" ? "good" : ""}`}>{t.value.plans[status]}</span>;
 }
 
+/** The name of a computation: what it compares, as far as this browser knows, and when it was started. */
+export function jobName(base: "plans" | "policies", job: { id: string; created_at?: string }, of?: string[]): string {
+  const kind = base === "plans" ? t.value.plans.aPlan : t.value.policies.aComparison;
+  const parts = of?.length ? of.join(", ") : recall(`job.${job.id}`);
+  return [kind, parts, job.created_at ? instant(job.created_at) : job.id].filter(Boolean).join(" · ");
+}
+
 export function JobList({ base, jobs, again, chosen }: { base: "plans" | "policies"; jobs: { id: string; status: JobStatus; created_at?: string; error?: string | null }[]; again: () => void; chosen: string | null }) {
   const words = t.value.plans;
   const path = base === "plans" ? "plans" : "simulations";
@@ -76,7 +85,7 @@ export function JobList({ base, jobs, again, chosen }: { base: "plans" | "polici
         <tbody>
           {jobs.map((one) => (
             <tr key={one.id} aria-current={one.id === chosen ? "true" : undefined}>
-              <td><a class="link" href={to(base, { id: one.id })}>{one.id}</a></td>
+              <td class="break" style={{ minWidth: "200px" }}><a class="link" title={one.id} href={to(base, { id: one.id })}>{jobName(base, one)}</a></td>
               <td><JobBadge status={one.status} /></td>
               <td class="muted nowrap">{one.created_at ? ago(one.created_at) : ""}</td>
               <td class="num">
@@ -107,6 +116,7 @@ export function PlansPage() {
     refused.value = null;
     try {
       const made = await post<{ id: string }>("plans", { problem: problem.value, strategies: strategies.value, seconds: Number(seconds.value) });
+      remember(`job.${made.id}`, strategies.value.join(", "));
       jobs.refresh();
       go(to("plans", { id: made.id }));
     } catch (error) {
@@ -143,6 +153,7 @@ export function PlansPage() {
               <Field label={words.seconds} wrong={wrongSeconds ? t.value.submit.between(1, 60) : null}>{(ids) => <input {...ids} inputMode="decimal" style={{ maxWidth: "140px" }} value={seconds.value} onInput={(event) => (seconds.value = event.currentTarget.value)} />}</Field>
               {refused.value && <div class="callout bad break" role="alert">{refused.value}</div>}
               {may("submit") && <div><button type="submit" class="button primary" disabled={busy.value || !problem.value.trim() || strategies.value.length === 0 || wrongSeconds}>{words.start}</button></div>}
+              <p class="small muted">{words.needs} <code>{"pip install 'gpuyard[plan]'"}</code></p>
             </form>
           </Panel>
           <Panel class="span-5" title={words.jobs} flush>
@@ -152,15 +163,23 @@ export function PlansPage() {
           </Panel>
         </div>
       )}
-      {chosen && <PlanResult key={chosen} id={chosen} status={jobs.data.value?.plans.find((one) => one.id === chosen)?.status} />}
+      {chosen && <PlanResult key={chosen} id={chosen} again={jobs.refresh} status={jobs.data.value?.plans.find((one) => one.id === chosen)?.status} />}
     </>
   );
 }
 
-function PlanResult({ id, status }: { id: string; status: JobStatus | undefined }) {
+/** When the result is there, the list shows it, too. */
+export function useSameStatus(told: JobStatus | undefined, listed: JobStatus | undefined, again: () => void): void {
+  useEffect(() => {
+    if (told && listed && told !== listed && isOver(told)) again();
+  }, [told, listed]);
+}
+
+function PlanResult({ id, status, again }: { id: string; status: JobStatus | undefined; again: () => void }) {
   const words = t.value.plans;
   const over = status !== undefined && isOver(status);
   const plan = useResource<Plan>(`plans/${encodeURIComponent(id)}`, over ? 0 : 1500);
+  useSameStatus(plan.data.value?.status, status, again);
   const shown = useSignal("");
   const kind = useSignal<"energy" | "switches" | "balance">("switches");
   return (
@@ -173,7 +192,7 @@ function PlanResult({ id, status }: { id: string; status: JobStatus | undefined 
         const drawn = results.find((one) => one.strategy === shown.value) ?? best;
         return (
           <>
-            <Panel flush title={id} tools={<JobBadge status={told.status} />}>
+            <Panel flush title={jobName("plans", told, results.map((one) => one.strategy))} tools={<JobBadge status={told.status} />}>
               <div class="scroll">
                 <table>
                   <thead><tr><th>{words.strategy}</th><th class="num">{words.makespan}</th><th class="num">{words.bound}</th><th class="num">{words.gap}</th><th class="num">{words.switches}</th><th class="num">{words.switchTime}</th><th class="num">{words.utilization}</th></tr></thead>
@@ -192,6 +211,7 @@ function PlanResult({ id, status }: { id: string; status: JobStatus | undefined 
             <Panel title={words.gantt} tools={<Segment label={words.strategy} value={drawn.strategy} options={results.map((one) => ({ value: one.strategy, label: one.strategy }))} onChange={(value) => (shown.value = value)} />}>
               <div class="stack">
                 <Gantt label={`${words.gantt}: ${drawn.strategy}, ${words.makespan} ${duration(drawn.makespan)}`} lanes={lanesOf(drawn)} from={0} to={drawn.makespan} axis={(at) => `${number(at, at < 10 ? 1 : 0)} s`} />
+                <div class="legend">{modelsOf(drawn).map((one) => <span key={one}><i class="swatch" style={{ background: categoryColor(one) }} />{one}</span>)}</div>
                 <p class="small muted">{words.ganttHint} {told.notes?.join(" ")}</p>
               </div>
             </Panel>
@@ -206,6 +226,12 @@ function PlanResult({ id, status }: { id: string; status: JobStatus | undefined 
       }}
     </Shown>
   );
+}
+
+const MOST_MODELS = 16;
+
+function modelsOf(result: Result): string[] {
+  return [...new Set(result.assignments.map((one) => one.model))].sort().slice(0, MOST_MODELS);
 }
 
 function lanesOf(result: Result): GanttLane[] {

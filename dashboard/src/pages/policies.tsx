@@ -1,15 +1,22 @@
 import { useSignal } from "@preact/signals";
-import { ApiError, may, post } from "../core/api";
+import { ApiError, may, post, seesOneTenant } from "../core/api";
 import { duration, number } from "../core/format";
 import { useResource } from "../core/resource";
 import { go, place, to } from "../core/router";
+import { remember } from "../core/settings";
 import { Chart } from "../draw/chart";
 import { SERIES } from "../draw/palette";
 import { said, t } from "../i18n";
 import { Empty, Field, PageHead, Panel, Segment, Shown } from "../ui/kit";
-import { isOver, JobBadge, JobList, type JobStatus } from "./plans";
+import { isOver, JobBadge, JobList, jobName, type JobStatus, useSameStatus } from "./plans";
 
 const POLICIES = ["default", "priority", "fifo", "fair_share", "sjf", "qssf", "srtf", "tiresias", "small_first"];
+
+/** The row of what really happened. */
+const RECORDED = "recorded";
+
+/** The policy of the journal with its settings; generated tasks have none. */
+const SAME = "same";
 
 interface PolicyResult {
   policy: string;
@@ -45,11 +52,13 @@ export function PoliciesPage() {
   const nodes = useSignal("4x8:H200");
   const refused = useSignal<string | null>(null);
   const busy = useSignal(false);
+  const compared = source.value === "journal" ? policies.value : policies.value.filter((one) => one !== SAME);
   const start = async (): Promise<void> => {
     busy.value = true;
     refused.value = null;
     try {
-      const made = await post<{ id: string }>("simulations", source.value === "journal" ? { source: "journal", policies: policies.value } : { source: { generate: Number(tasks.value) }, nodes: nodes.value.trim(), policies: policies.value });
+      const made = await post<{ id: string }>("simulations", source.value === "journal" ? { source: "journal", policies: compared } : { source: { generate: Number(tasks.value) }, nodes: nodes.value.trim(), policies: compared });
+      remember(`job.${made.id}`, [source.value === "journal" ? words.journal : words.generated(tasks.value), compared.join(", ")].join(": "));
       jobs.refresh();
       go(to("policies", { id: made.id }));
     } catch (error) {
@@ -67,9 +76,10 @@ export function PoliciesPage() {
         <div class="grid">
           <Panel class="span-7">
             <form class="stack" onSubmit={(event) => { event.preventDefault(); void start(); }}>
-              <div class="row">
+              {!seesOneTenant() && <div class="row">
                 <Segment label={words.source} value={source.value} options={[{ value: "journal", label: words.journal }, { value: "generate", label: words.generate }]} onChange={(value) => (source.value = value)} />
-              </div>
+              </div>}
+              {source.value === "journal" && <p class="small muted">{words.journalNote}</p>}
               {source.value === "generate" && (
                 <div class="fields">
                   <Field label={words.tasks}>{(ids) => <input {...ids} inputMode="numeric" value={tasks.value} onInput={(event) => (tasks.value = event.currentTarget.value)} />}</Field>
@@ -78,7 +88,7 @@ export function PoliciesPage() {
               )}
               <fieldset class="row" style={{ border: 0, padding: 0, margin: 0 }}>
                 <legend class="small muted">{words.policies}</legend>
-                {POLICIES.map((one) => (
+                {[...(source.value === "journal" ? [SAME] : []), ...POLICIES].map((one) => (
                   <label class="check" key={one}>
                     <input type="checkbox" checked={policies.value.includes(one)} onChange={(event) => (policies.value = event.currentTarget.checked ? [...policies.value, one] : policies.value.filter((each) => each !== one))} />
                     <span class="mono">{one}</span>
@@ -86,7 +96,7 @@ export function PoliciesPage() {
                 ))}
               </fieldset>
               {refused.value && <div class="callout bad break" role="alert">{refused.value}</div>}
-              {may("submit") && <div><button type="submit" class="button primary" disabled={busy.value || policies.value.length === 0}>{words.start}</button></div>}
+              {may("submit") && <div><button type="submit" class="button primary" disabled={busy.value || compared.length === 0}>{words.start}</button></div>}
             </form>
           </Panel>
           <Panel class="span-5" title={t.value.plans.jobs} flush>
@@ -96,32 +106,34 @@ export function PoliciesPage() {
           </Panel>
         </div>
       )}
-      {chosen && <SimulationResult key={chosen} id={chosen} status={jobs.data.value?.simulations.find((one) => one.id === chosen)?.status} />}
+      {chosen && <SimulationResult key={chosen} id={chosen} again={jobs.refresh} status={jobs.data.value?.simulations.find((one) => one.id === chosen)?.status} />}
     </>
   );
 }
 
-function SimulationResult({ id, status }: { id: string; status: JobStatus | undefined }) {
+function SimulationResult({ id, status, again }: { id: string; status: JobStatus | undefined; again: () => void }) {
   const words = t.value.policies;
   const result = useResource<Simulation>(`simulations/${encodeURIComponent(id)}`, status !== undefined && isOver(status) ? 0 : 1500);
+  useSameStatus(result.data.value?.status, status, again);
   return (
     <Shown of={result}>
       {(told) => {
         if (told.error) return <Panel><div class="callout bad break">{told.error}</div></Panel>;
         const rows = told.policies ?? [];
         if (rows.length === 0) return <Panel><p class="row"><JobBadge status={told.status} /></p></Panel>;
-        const best = Math.min(...rows.map((one) => one.mean_wait));
+        const recorded = rows.some((one) => one.policy === RECORDED);
+        const best = Math.min(...rows.filter((one) => one.policy !== RECORDED).map((one) => one.mean_wait));
         const { x, lines } = curves(rows);
         return (
           <>
-            <Panel flush title={id} tools={<JobBadge status={told.status} />}>
+            <Panel flush title={jobName("policies", told)} tools={<JobBadge status={told.status} />}>
               <div class="scroll">
                 <table>
                   <thead><tr><th>{words.policy}</th><th class="num">{words.meanWait}</th><th class="num">{words.median}</th><th class="num">{words.p95}</th><th class="num">{words.p99}</th><th class="num">{words.fairness}</th><th class="num">{words.gpuHours}</th><th class="num">{words.makespan}</th><th class="num">{words.preemptions}</th></tr></thead>
                   <tbody>
                     {rows.map((one) => (
                       <tr key={one.policy}>
-                        <td class="mono">{one.policy} {one.mean_wait === best && <span class="badge good">{words.best}</span>}</td>
+                        <td class="mono">{one.policy} {one.policy !== RECORDED && one.mean_wait === best && <span class="badge good">{words.best}</span>}</td>
                         <td class="num">{duration(one.mean_wait)}</td><td class="num">{duration(one.p50_wait)}</td><td class="num">{duration(one.p95_wait)}</td><td class="num">{duration(one.p99_wait)}</td>
                         <td class="num">{one.fairness.toFixed(2)}</td><td class="num">{number(one.gpu_hours, 1)}</td><td class="num">{duration(one.makespan)}</td><td class="num">{number(one.preemptions)}</td>
                       </tr>
@@ -129,6 +141,7 @@ function SimulationResult({ id, status }: { id: string; status: JobStatus | unde
                   </tbody>
                 </table>
               </div>
+              {recorded && <p class="note-line">{words.recordedNote}</p>}
             </Panel>
             {x.length > 1 && (
               <Panel title={words.cdf}>

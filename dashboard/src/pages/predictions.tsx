@@ -31,7 +31,7 @@ export function PredictionsPage() {
                   <tbody>
                     {data.scores.map((one) => (
                       <tr key={`${one.predictor} ${one.about}`}>
-                        <td>{one.predictor}</td><td>{one.about}</td><td class="num">{number(one.tasks)}</td><td class="num">{share(one.median_ape)}</td><td class="num">{share(one.mape)}</td><td class="num">{share(one.band_coverage)}</td>
+                        <td>{one.predictor}</td><td>{words.abouts[one.predictor] ?? one.about}</td><td class="num">{number(one.tasks)}</td><td class="num">{share(one.median_ape)}</td><td class="num">{share(one.mape)}</td><td class="num">{share(one.band_coverage)}</td>
                       </tr>
                     ))}
                   </tbody>

@@ -1,14 +1,15 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { visible } from "../core/ansi";
 import { may, patch, post, remove } from "../core/api";
-import { duration, exact, gpusAsked, instant, mebibytes, nameOf, number, percent, secondsSince, watts } from "../core/format";
+import { band, duration, exact, gpusAsked, mebibytes, nameOf, number, percent, secondsSince, titleOf, watts } from "../core/format";
 import { changedTasks, EVERY_TASK } from "../core/live";
 import { useResource } from "../core/resource";
 import { go, place, refine, to } from "../core/router";
 import { ENDED, type Explain, type History, type StoryEvent, type Task } from "../core/types";
 import { Chart } from "../draw/chart";
 import { SERIES } from "../draw/palette";
-import { eventSaid, said, t } from "../i18n";
+import { adviceOf, eventSaid, priorityWord, said, t } from "../i18n";
 import { Icon } from "../ui/icons";
 import { confirmThen, copyText, Dialog, Facts, Field, notify, notifyError, PageHead, Panel, Problem, Shown, Skeletons, StatusBadge, Tabs, TaskLink, Time } from "../ui/kit";
 import { LogView } from "../ui/log_view";
@@ -42,7 +43,7 @@ export function TaskPage({ id }: { id: string }) {
   return (
     <>
       <PageHead
-        title={nameOf(task)}
+        title={titleOf(task)}
         back={{ href: to("tasks"), text: words.back }}
         note={
           <span class="row">
@@ -53,10 +54,10 @@ export function TaskPage({ id }: { id: string }) {
       >
         <Actions task={task} again={again} />
       </PageHead>
-      {task.status === "pending" && <Why task={task} />}
+      {(task.status === "pending" || task.status === "suspended") && <Why task={task} version={version.value} />}
       {ended && task.reason && (
         <div class={`callout ${task.status === "success" ? "good" : "bad"}`}>
-          <span class="break">{task.reason}</span>
+          <span class="break">{visible(said(task.reason_code, task.reason))}</span>
         </div>
       )}
       <Panel>
@@ -67,14 +68,14 @@ export function TaskPage({ id }: { id: string }) {
             [words.started, task.started_at && <Time at={task.started_at} />],
             [words.ended, task.finished_at && <Time at={task.finished_at} />],
             [words.waited, duration(secondsSince(task.created_at, task.started_at ?? task.finished_at))],
-            [ended ? words.ran : words.running, task.started_at && duration(task.run_seconds ?? secondsSince(task.started_at, task.finished_at))],
+            [ended ? words.ran : words.running, task.started_at && duration(ranFor(task))],
             [words.estimate, task.estimated_seconds != null && duration(task.estimated_seconds)],
             [words.exit, task.exit_code != null ? String(task.exit_code) : task.signal != null ? words.signal(task.signal) : null],
             [words.attempts, task.attempts > 1 ? number(task.attempts) : null],
             [words.peak, task.gpu_memory_peak_mib != null && mebibytes(task.gpu_memory_peak_mib)],
             [words.util, task.gpu_utilization != null && percent(task.gpu_utilization)],
             [words.by, `${task.user || task.created_by || "–"} · ${task.tenant_id}`],
-            [words.prio, `${task.priority} · ${t.value.taskClass[task.class]}`],
+            [words.prio, `${priorityWord(task.priority)} · ${t.value.taskClass[task.class]}`],
           ]}
         />
       </Panel>
@@ -87,20 +88,36 @@ export function TaskPage({ id }: { id: string }) {
   );
 }
 
-function Why({ task }: { task: Task }) {
+/** Without the time in which it was suspended, where the server tells it. */
+function ranFor(task: Task): number | null {
+  if (task.run_seconds !== null) return task.run_seconds;
+  if (task.running_since) return (task.ran_before_seconds ?? 0) + (secondsSince(task.running_since) ?? 0);
+  return secondsSince(task.started_at, task.finished_at);
+}
+
+/** `version` increases when the task changes: the explanation is then asked for at once. */
+function Why({ task, version }: { task: Task; version: number }) {
   const words = t.value.task;
   const explain = useResource<Explain>(`tasks/${task.id}/explain`, 5000);
-  const told = explain.data.value;
-  const sentence = said(told?.reason_code ?? task.reason_code, told?.reason ?? task.reason);
+  useEffect(() => {
+    if (version) explain.refresh();
+  }, [version]);
+  // an answer from before a suspension or a release explains another state
+  const told = explain.data.value?.status === task.status ? explain.data.value : null;
+  const code = told?.reason_code ?? task.reason_code;
+  const sentence = visible(said(code, told?.reason ?? task.reason));
+  const suspended = task.status === "suspended";
+  const parked = suspended && (code === null || code === "OnHold" || code === "suspended_by_user");
+  const advice = adviceOf(code);
   return (
     <div class="callout" role="status">
-      <strong>{words.why}</strong>
-      <span class="break">{sentence || "–"}</span>
-      {told?.reason && told.reason !== sentence && <span class="small muted break">{told.reason}</span>}
-      {told && (
+      <strong>{parked ? words.isSuspended : suspended ? words.waitsToResume : words.why}</strong>
+      <span class="break">{parked ? words.resumeHint : sentence || "–"}</span>
+      {advice && <span>{advice}</span>}
+      {told && !parked && advice === null && (
         <Facts
           items={[
-            [words.starts, told.starts_at ? `${instant(told.starts_at)}${told.starts_low && told.starts_high ? ` (${words.band(instant(told.starts_low), instant(told.starts_high))})` : ""}` : words.unknownStart],
+            [words.starts, told.starts_at ? band(told.starts_at, told.starts_low, told.starts_high, words.band) : words.unknownStart],
             ["", told.guessed ? words.guessed : null],
             [t.value.overview.queue, told.ahead > 0 ? words.ahead(`${number(told.ahead)}${told.more_ahead ? "+" : ""}`) : words.aheadNone],
             [words.nodes, told.nodes.length ? told.nodes.slice(0, 8).join(", ") : null],
@@ -116,13 +133,14 @@ function Actions({ task, again }: { task: Task; again: () => void }) {
   const priority = useSignal<string | null>(null);
   if (!may("stop") && !may("submit")) return null;
   const ended = ENDED.includes(task.status);
-  const command = (name: string): void => {
-    post(`tasks/${task.id}/${name}`).then(() => { notify(words.done); again(); }).catch(notifyError);
+  const title = task.name ? `${task.id} (${nameOf(task)})` : task.id;
+  const command = (name: "suspend" | "resume" | "hold" | "release"): void => {
+    post(`tasks/${task.id}/${name}`).then(() => { notify(words.did[name](title)); again(); }).catch(notifyError);
   };
   const cancel = (): void =>
     confirmThen({
-      title: words.cancel, text: words.confirmCancel(nameOf(task)), send: words.cancel, danger: true, dismiss: words.keep,
-      act: async () => { await remove(`tasks/${task.id}`); again(); },
+      title: words.cancel, text: task.status === "pending" ? words.confirmCancelWaiting(title) : words.confirmCancel(title), send: words.cancel, danger: true, dismiss: words.keep,
+      act: async () => { await remove(`tasks/${task.id}`); notify(words.did.cancel(title)); again(); },
     });
   const wrongPriority = priority.value !== null && !/^(100|\d{1,2})$/.test(priority.value);
   return (
@@ -145,7 +163,8 @@ function Actions({ task, again }: { task: Task; again: () => void }) {
       {priority.value !== null && (
         <Dialog title={words.priority} onClose={() => (priority.value = null)} busy={wrongPriority}
           onSubmit={() => {
-            patch(`tasks/${task.id}`, { priority: Number(priority.value) }).then(() => { notify(words.done); again(); }).catch(notifyError);
+            const asked = Number(priority.value);
+            patch(`tasks/${task.id}`, { priority: asked }).then(() => { notify(words.did.priority(title, asked)); again(); }).catch(notifyError);
             priority.value = null;
           }}>
           <Field label={words.newPriority} wrong={priority.value && wrongPriority ? t.value.submit.between(0, 100) : null}>
@@ -220,7 +239,7 @@ function Resources({ task }: { task: Task }) {
             {PLOTS.map((plot) => (
               <div class="span-6 stack" key={plot.name}>
                 <h3>{words.gpus[plot.word]}</h3>
-                <Chart label={words.gpus[plot.word]} x={times} height={170} atLeast={plot.most} unit={plot.unit}
+                <Chart label={words.gpus[plot.word]} x={times} height={170} atLeast={plot.most} unit={plot.unit} steps={plot.name === "memory_mb" ? "binary" : undefined}
                   lines={cards.slice(0, 8).map((one, i) => ({ label: one.gpu_id, values: one.series[plot.name] ?? [], color: SERIES[i % SERIES.length]! }))} />
               </div>
             ))}
@@ -260,7 +279,7 @@ function Request({ task }: { task: Task }) {
           [words.model, task.model],
           [words.timeout, task.timeout !== null && duration(task.timeout)],
           [words.retries, task.retries ? number(task.retries) : null],
-          [words.preemption, task.preemption],
+          [words.preemption, t.value.preemptions[task.preemption as "never"] ?? task.preemption],
           [words.workDir, task.work_dir],
           [words.depends, task.depends_on.length + task.after_any.length > 0 && [...task.depends_on, ...task.after_any].slice(0, 20).map((one, i) => <span key={one}>{i > 0 && ", "}{one.includes("..") ? one : <TaskLink id={one} />}</span>)],
           [words.labels, Object.entries(task.labels).map(([name, value]) => `${name}=${value}`).join(", ")],

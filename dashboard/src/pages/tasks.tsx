@@ -5,7 +5,7 @@ import { changedTasks } from "../core/live";
 import { place, refine, to } from "../core/router";
 import { TaskRows } from "../core/task_list";
 import { ENDED, type Status, STATUSES, type TaskRow } from "../core/types";
-import { said, t } from "../i18n";
+import { priorityWord, said, t } from "../i18n";
 import { Empty, PageHead, Panel, Problem, Select, Skeletons, StatusBadge } from "../ui/kit";
 import { type Column, VirtualTable } from "../ui/virtual_table";
 import { SampleButton } from "./overview";
@@ -154,15 +154,14 @@ function took(task: TaskRow): string {
 function columns(): Column<TaskRow>[] {
   const words = t.value.tasks;
   return [
-    { key: "id", title: words.id, width: "minmax(150px, 1.5fr)", sort: "name", cell: (task) => <span class="two"><span>{task.name ? nameOf(task) : <span class="muted">{words.unnamed}</span>}</span><small>{task.id}</small></span> },
+    { key: "id", title: words.id, width: "minmax(130px, 1.3fr)", sort: "name", cell: (task) => <span class="two"><span>{task.name ? nameOf(task) : <span class="muted">{words.unnamed}</span>}</span><small>{task.id}</small></span> },
     { key: "status", title: words.status, width: "112px", sort: "status", cell: (task) => <StatusBadge status={task.status} /> },
-    { key: "who", title: words.user, width: "minmax(90px, 0.8fr)", cell: (task) => <span class="two"><span>{task.user || "–"}</span><small>{task.tenant_id}</small></span> },
-    { key: "gpus", title: words.gpus, width: "minmax(60px, 0.5fr)", cell: (task) => <span class="two"><span>{gpusAsked(task)}</span><small>{modelText(task)}</small></span> },
-    { key: "priority", title: words.priority, width: "82px", sort: "priority", cell: (task) => <span class="two"><span>{task.priority}</span><small>{t.value.taskClass[task.class]}</small></span> },
-    { key: "node", title: words.node, width: "minmax(70px, 0.6fr)", cell: (task) => task.node_id ?? "–" },
-    { key: "created", title: words.created, width: "112px", sort: "created_at", cell: (task) => instant(task.created_at) },
-    { key: "ran", title: words.ran, width: "104px", sort: "started_at", cell: took },
-    { key: "why", title: words.reason, width: "minmax(190px, 2.6fr)", class: "clamp", cell: (task) => <span title={task.reason ?? ""}>{because(task)}</span> },
+    { key: "who", title: words.user, width: "minmax(80px, 0.7fr)", cell: (task) => <span class="two"><span>{task.user || "–"}</span><small>{task.tenant_id}</small></span> },
+    { key: "gpus", title: `${words.gpus} · ${words.node}`, width: "minmax(96px, 0.8fr)", cell: (task) => <span class="two"><span>{[gpusAsked(task), modelText(task)].filter(Boolean).join(" · ")}</span><small>{task.node_id ?? "–"}</small></span> },
+    { key: "priority", title: words.priority, width: "76px", sort: "priority", cell: (task) => <span class="two"><span>{priorityWord(task.priority)}</span><small>{t.value.taskClass[task.class]}</small></span> },
+    { key: "created", title: words.created, width: "104px", sort: "created_at", cell: (task) => instant(task.created_at) },
+    { key: "ran", title: words.ran, width: "88px", sort: "started_at", cell: took },
+    { key: "why", title: words.reason, width: "minmax(260px, 4fr)", class: "clamp", cell: (task) => <span title={because(task)}>{because(task)}</span> },
   ];
 }
 

@@ -1,15 +1,27 @@
 import { useSignal } from "@preact/signals";
 import { ApiError, may, put } from "../core/api";
-import { number } from "../core/format";
+import { number, rounded } from "../core/format";
 import { useResource } from "../core/resource";
 import { to } from "../core/router";
-import type { Quota, Tenant } from "../core/types";
+import type { Quota, Tenant, UsageRow } from "../core/types";
 import { said, t } from "../i18n";
 import { Dialog, Field, Meter, notify, notifyError, PageHead, Panel, Select, Shown } from "../ui/kit";
+
+const USAGE_DAYS = 30;
+
+/** Midnight in UTC so many days ago, as the API takes it. */
+function dayStart(days: number): string {
+  return `${new Date(Date.now() - days * 86_400_000).toISOString().slice(0, 10)}T00:00:00Z`;
+}
 
 export function TenantsPage() {
   const words = t.value.tenants;
   const tenants = useResource<{ tenants: Tenant[] }>("tenants", 5000);
+  const usage = useResource<{ rows: UsageRow[] }>(`usage?since=${dayStart(USAGE_DAYS)}&by=tenant`, 60_000);
+  const hoursOf = (id: string): number | null => {
+    const told = usage.data.value;
+    return told ? Number(told.rows.find((one) => one.tenant === id)?.gpu_hours ?? 0) : null;
+  };
   const edited = useSignal<Tenant | "new" | null>(null);
   return (
     <>
@@ -39,7 +51,10 @@ export function TenantsPage() {
                         <td class="num">{one.max_gpus === null ? t.value.common.unlimited : number(one.max_gpus)}</td>
                         <td class="num">{number(one.guaranteed_gpus)}</td>
                         <td class="num">{number(one.weight, 1)}</td>
-                        <td class="num">{one.gpu_hours === null ? t.value.common.unlimited : number(one.gpu_hours)}</td>
+                        <td class="num">
+                          {words.hoursUsed(hoursOf(one.id) === null ? "–" : rounded(hoursOf(one.id)!), USAGE_DAYS)}
+                          <br /><span class="small muted">{one.gpu_hours === null ? words.noHoursLimit : words.hoursLimit(number(one.gpu_hours), number((one.gpu_hours_period ?? 2_592_000) / 86_400, 1))}</span>
+                        </td>
                         <td class="num">{number(one.running_tasks)}</td>
                         <td class="num">{number(one.pending_tasks)}</td>
                         {may("run_cluster") && <td><button type="button" class="button small" onClick={() => (edited.value = one)}>{words.set}</button></td>}
@@ -76,12 +91,16 @@ function QuotaPanel() {
       <Shown of={quota}>
         {(told) => (
           <div class="grid">
-            {(["online", "batch"] as const).map((one) => (
-              <div class="span-6 stack" key={one} style={{ gap: "6px" }}>
-                <div class="spread"><strong>{words[one]}</strong><span class="muted">{t.value.overview.quotaUse(number(told[one].used, 1), number(told[one].quota))}</span></div>
-                <Meter label={`${words[one]}: ${told[one].used} / ${told[one].quota}`} parts={[{ value: told[one].used, class: one === "online" ? "blue" : "" }]} most={Math.max(told[one].quota, 1)} />
-              </div>
-            ))}
+            {(["online", "batch"] as const).map((one) => {
+              const { used, quota: limit } = told[one];
+              const borrowed = Math.max(0, used - limit);
+              return (
+                <div class="span-6 stack" key={one} style={{ gap: "6px" }}>
+                  <div class="spread"><strong>{words[one]}</strong><span class="muted">{t.value.overview.quotaUse(number(used, 1), number(limit), borrowed ? number(borrowed, 1) : "")}</span></div>
+                  <Meter label={`${words[one]}: ${used} / ${limit}`} parts={[{ value: used - borrowed, class: one === "online" ? "blue" : "" }, { value: borrowed, class: "amber" }]} most={Math.max(limit, 1)} />
+                </div>
+              );
+            })}
             <p class="span-12 small muted">{words.mode}: {told.mode === "borrow" ? words.borrow : told.mode === "strict" ? words.strict : told.mode}</p>
           </div>
         )}

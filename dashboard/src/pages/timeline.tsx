@@ -77,6 +77,7 @@ export function TimelinePage() {
               <div class="stack">
                 <Gantt label={`${words.title}. ${words.summary(told.lanes.length, bars)} ${words.help}`} lanes={told.lanes.map((lane) => laneOf(lane, now.value))} from={shown.from} to={shown.to} now={now.value} axis={axisText}
                   onRange={(low, high) => (moved.value = { from: low, to: high })} onOpen={go} />
+                <Legend lanes={told.lanes} />
                 <p class="small muted">{bars === 0 ? words.empty : words.help} {told.merged > 0 && words.mergedNote(told.merged)}</p>
               </div>
             );
@@ -84,6 +85,27 @@ export function TimelinePage() {
         </Shown>
       </Panel>
     </>
+  );
+}
+
+const MOST_TENANTS = 12;
+
+/** The colors of the bars: a tenant each, and those that are not of a tenant. */
+function Legend({ lanes }: { lanes: Lane[] }) {
+  const words = t.value;
+  const bars = lanes.flatMap((lane) => lane.bars);
+  const failed = bars.some((one) => one.status === "failed" || one.status === "timeout");
+  const merged = bars.some((one) => one.task_id === null);
+  const tenants = [...new Set(bars.filter((one) => one.task_id !== null).map((one) => one.tenant_id ?? ""))].sort();
+  if (bars.length === 0) return null;
+  return (
+    <div class="legend">
+      {tenants.slice(0, MOST_TENANTS).map((one) => <span key={one}><i class="swatch" style={{ background: categoryColor(one) }} />{words.tasks.tenant} {one}</span>)}
+      {tenants.length > MOST_TENANTS && <span>{words.common.of(number(MOST_TENANTS), number(tenants.length))}</span>}
+      {failed && <span><i class="swatch" style={{ background: palette.value.red }} />{words.status.failed}, {words.status.timeout}</span>}
+      {merged && <span><i class="swatch" style={{ background: palette.value.faint }} />{words.timeline.mergedLegend}</span>}
+      <span><i class="swatch" style={{ background: palette.value.red, width: "2px" }} />{words.timeline.now}</span>
+    </div>
   );
 }
 

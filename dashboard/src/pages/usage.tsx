@@ -27,6 +27,13 @@ function startOf(period: Period): number {
 
 const amount = (row: UsageRow, name: string): number => Number(row[name] ?? 0);
 
+/** The parts of a bar, as in the table: what no reading covers is neither used nor idle. Time that was lost can be any of the three. */
+function partsOf(row: UsageRow): { used: number; idle: number; unmeasured: number; lost: number } {
+  const [used, idle] = [amount(row, "used_gpu_hours"), amount(row, "idle_gpu_hours")];
+  const lost = amount(row, "failed_gpu_hours") + amount(row, "preempted_gpu_hours") + amount(row, "out_of_memory_gpu_hours");
+  return { used, idle, unmeasured: Math.max(0, amount(row, "gpu_hours") - used - idle), lost };
+}
+
 /** Small sums keep three digits: a short test is not nothing. */
 const figure = (value: number): string => (value !== 0 && Math.abs(value) < 1 ? value.toFixed(3) : number(value, 1));
 
@@ -67,17 +74,20 @@ export function UsagePage() {
                   <div class="legend">
                     <span><i class="swatch" style={{ background: "var(--accent)" }} />{words.legendUsed}</span>
                     <span><i class="swatch" style={{ background: "var(--line-strong)" }} />{words.legendIdle}</span>
-                    <span><i class="swatch" style={{ background: "var(--red)" }} />{words.legendLost}</span>
+                    <span><i class="swatch unmeasured" />{words.legendUnmeasured}</span>
+                    <span><i class="swatch" style={{ background: "var(--red)", height: "4px" }} />{words.legendLost}</span>
                   </div>
                   <ul class="bars">
                     {rows.slice(0, 40).map((one, i) => {
-                      const lost = Math.min(amount(one, "gpu_hours"), amount(one, "failed_gpu_hours") + amount(one, "preempted_gpu_hours") + amount(one, "out_of_memory_gpu_hours"));
-                      const idle = Math.min(amount(one, "gpu_hours") - lost, amount(one, "idle_gpu_hours"));
+                      const { used, idle, lost, unmeasured } = partsOf(one);
                       const name = nameOf(one, by);
                       return (
                         <li key={i}>
                           <span class="cut" title={name}>{name}</span>
-                          <Meter label={`${name}: ${figure(amount(one, "gpu_hours"))}`} most={most} parts={[{ value: amount(one, "gpu_hours") - lost - idle }, { value: idle, class: "faint" }, { value: lost, class: "red" }]} />
+                          <div class="stack" style={{ gap: "3px" }}>
+                            <Meter label={`${name}: ${figure(amount(one, "gpu_hours"))} (${words.legendUsed} ${figure(used)}, ${words.legendIdle} ${figure(idle)}, ${words.legendUnmeasured} ${figure(unmeasured)})`} most={most} parts={[{ value: used }, { value: idle, class: "faint" }, { value: unmeasured, class: "unmeasured" }]} />
+                            {lost > 0 && <Meter thin label={`${name}: ${words.legendLost} ${figure(lost)}`} most={most} parts={[{ value: lost, class: "red" }]} />}
+                          </div>
                           <span class="num">{figure(amount(one, "gpu_hours"))}</span>
                         </li>
                       );

@@ -232,10 +232,10 @@ export function Facts({ items, narrow = false }: { items: [string, ComponentChil
   );
 }
 
-export function Meter({ label, parts, most }: { label: string; parts: { value: number; class?: string }[]; most: number }) {
+export function Meter({ label, parts, most, thin = false }: { label: string; parts: { value: number; class?: string }[]; most: number; thin?: boolean }) {
   const total = Math.max(most, parts.reduce((sum, part) => sum + part.value, 0), 1e-9);
   return (
-    <div class="meter" role="img" aria-label={label}>
+    <div class={thin ? "meter thin" : "meter"} role="img" aria-label={label}>
       {parts.map((part, i) => (
         <i key={i} class={part.class} style={{ width: `${(100 * part.value) / total}%` }} />
       ))}

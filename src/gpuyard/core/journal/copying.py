@@ -166,7 +166,7 @@ def _from_database(url: str) -> Iterator[_Source]:
     from gpuyard.core.journal.stores import postgres_tables as tables
     from gpuyard.core.journal.stores.postgres import take_lock
 
-    address = database.Address.parse(url)
+    address = database.DatabaseAddress.parse(url)
     with closing(database.connect(address, database.Waits())) as connection:
         tables.check_version(connection, address)
         take_lock(connection, address)
@@ -181,7 +181,7 @@ def _to_database(target: str, found: _Source, progress: Progress) -> None:
     from gpuyard.core.journal.stores import postgres_connection as database
     from gpuyard.core.journal.stores import postgres_tables as tables
 
-    address = database.Address.parse(target)
+    address = database.DatabaseAddress.parse(target)
     with closing(database.connect(address, database.Waits().longer(_LARGE))) as connection:
         with database.transaction(connection, address):
             if tables.has_tables(connection, address):
