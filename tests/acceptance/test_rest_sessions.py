@@ -188,6 +188,14 @@ def test_a_wrong_password_begins_no_session_and_is_throttled(cluster: RestCluste
     assert cluster.ask("POST", SESSION, {"username": "alice"}).error["field"] == "password"
 
 
+def test_a_wrong_password_within_a_session_does_not_end_it(cluster: RestCluster) -> None:
+    browser = Browser(cluster, LOGIN)
+    reply = browser.ask("POST", "/api/v1/tokens", {"name": "ci", "password": "wrong"})
+    assert code(reply) == (401, "WrongLogin")
+    assert "set-cookie" not in reply.headers
+    assert browser.ask("GET", TASKS).status == 200
+
+
 def test_a_stale_cookie_does_not_become_the_implicit_admin(tmp_path: Path) -> None:
     with RestCluster(tmp_path) as cluster:
         assert cluster.get(SESSION)["role"] == "admin"

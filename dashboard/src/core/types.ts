@@ -195,6 +195,7 @@ export interface Counts {
 
 export interface Overview extends Counts {
   now: string;
+  can_plan: boolean;
   version: string;
   started_at: string;
   classes: { class: string; running: number; pending: number; gpus: number }[];

@@ -630,7 +630,7 @@ export const en = {
     seconds: "Time limit, seconds",
     start: "Compute",
     aPlan: "Plan",
-    needs: "The scheduler needs the extra packages for planning (numpy, numba, OR-Tools). If they are missing, install them where it runs and restart it:",
+    needs: "The scheduler needs the extra packages for planning (numpy, numba, OR-Tools). They are missing; install them where it runs and restart it:",
     example: "Insert an example",
     jobs: "Computations",
     none: "No plan was computed yet.",

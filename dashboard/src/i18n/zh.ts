@@ -661,7 +661,7 @@ export const zh: typeof en = {
     seconds: "时限（秒）",
     start: "开始计算",
     aPlan: "编排",
-    needs: "调度器需要编排用的附加包（numpy、numba、OR-Tools）。如果缺少，请在它所在的机器上安装并重启：",
+    needs: "调度器需要编排用的附加包（numpy、numba、OR-Tools）。当前缺少，请在它所在的机器上安装并重启：",
     example: "填入示例",
     jobs: "计算任务",
     none: "还没有计算过编排方案。",

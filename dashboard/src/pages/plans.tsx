@@ -5,6 +5,7 @@ import { ago, duration, instant, number } from "../core/format";
 import { useResource } from "../core/resource";
 import { go, place, to } from "../core/router";
 import { recall, remember } from "../core/settings";
+import type { Overview } from "../core/types";
 import { Gantt, type GanttLane } from "../draw/gantt";
 import { categoryColor } from "../draw/palette";
 import { Scatter } from "../draw/scatter";
@@ -105,6 +106,7 @@ export function PlansPage() {
   const words = t.value.plans;
   const chosen = place.value.query.get("id");
   const jobs = useResource<{ plans: Plan[] }>("plans", 3000);
+  const overview = useResource<Overview>("overview", 0);
   const problem = useSignal("");
   const strategies = useSignal<string[]>(["batch", "dynamic", "heft_affinity", "auto"]);
   const seconds = useSignal("5");
@@ -153,7 +155,7 @@ export function PlansPage() {
               <Field label={words.seconds} wrong={wrongSeconds ? t.value.submit.between(1, 60) : null}>{(ids) => <input {...ids} inputMode="decimal" style={{ maxWidth: "140px" }} value={seconds.value} onInput={(event) => (seconds.value = event.currentTarget.value)} />}</Field>
               {refused.value && <div class="callout bad break" role="alert">{refused.value}</div>}
               {may("submit") && <div><button type="submit" class="button primary" disabled={busy.value || !problem.value.trim() || strategies.value.length === 0 || wrongSeconds}>{words.start}</button></div>}
-              <p class="small muted">{words.needs} <code>{"pip install 'gpuyard[plan]'"}</code></p>
+              {overview.data.value?.can_plan === false && <p class="callout">{words.needs} <code>{"pip install 'gpuyard[plan]'"}</code></p>}
             </form>
           </Panel>
           <Panel class="span-5" title={words.jobs} flush>

@@ -89,7 +89,7 @@ class _Endpoint:
         except Exception as problem:  # the client gets a message, and other requests are not affected
             response = error_response(problem, request_id)
         response.raw_headers.append((b"x-request-id", request_id.encode()))
-        if response.status_code == 401 and (stale := self._guard.removed_cookie(scope)):
+        if response.status_code == 401 and (stale := self._guard.removed_cookie(scope)) and self._is_over(scope):
             response.raw_headers.append((b"set-cookie", stale))
         if response.status_code >= 400 and is_legacy(scope["path"]):
             response = legacy_error(response)
@@ -97,6 +97,10 @@ class _Endpoint:
             await _stream(response, scope, receive, send, request_id)
         else:
             await response(scope, receive, send)
+
+    def _is_over(self, scope: AsgiScope) -> bool:
+        """Whether the session itself was refused; a valid one outlives a wrong password within a request."""
+        return isinstance(self._guard.authenticate(scope, note_use=False), Denied)
 
     async def _respond(self, scope: AsgiScope, receive: Receive, request_id: str) -> Response:
         if denied := self._guard.check_host(scope["headers"]):
