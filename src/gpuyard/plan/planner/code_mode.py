@@ -3,4 +3,7 @@
 A command that should answer before they are compiled sets `plain` before it imports a strategy.
 """
 
-plain = False
+import os
+
+SWITCH = "NUMBA_DISABLE_JIT"
+plain = os.environ.get(SWITCH, "0") not in {"", "0"}
