@@ -376,6 +376,11 @@ class Walker(Values):
                     self.effects.clues.note(function_clue(part, self.module, "@"), self.loops)
                 case ast.Call():
                     self._call(part)
+                case ast.Subscript(
+                    value=ast.Attribute(attr="loc" | "iloc") | ast.Name() as base, slice=ast.Name() as key
+                ):
+                    if self.kind(base) is not Kind.PLAIN and self.kind(key) in {Kind.OWN, Kind.OBJECT}:
+                        self._call_given(key)  # a table calls a function that it is indexed with
                 case ast.Name(id=name) if name in self.nested:
                     self._unknown("", part)
                 case ast.Name() | ast.Attribute() if id(part) not in called:

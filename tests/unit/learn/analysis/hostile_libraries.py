@@ -668,6 +668,382 @@ def look(): save("s.json", len(SEEN))
 f()
 look()
 """,
+    "cumsum method out": """
+import numpy as np
+a=np.arange(3.0)
+o=np.zeros(3)
+def f(): a.cumsum(0, None, o)
+def g(): save("o.json", o.tolist())
+f()
+g()
+""",
+    "np.ma set": """
+import numpy as np
+m=np.ma.array([1,2,3])
+def f(): np.ma.put(m, [0], [9])
+def g(): save("o.json", m.tolist())
+f()
+g()
+""",
+    "np.random via legacy generator": """
+import numpy as np
+r=np.random.RandomState(0)
+def f(n): save(n, r.rand(2).tolist())
+f("a.json")
+f("b.json")
+""",
+    "torch sparse dropout module fn": """
+import torch
+torch.manual_seed(0)
+def f(n): save(n, torch.nn.functional.feature_alpha_dropout(torch.ones(1,4,2), training=True).tolist())
+f("a.json")
+f("b.json")
+""",
+    "torch seed via Generator default": """
+import torch
+torch.manual_seed(0)
+g=torch.default_generator
+def a(): g.manual_seed(5)
+def b(): save("b.json", torch.rand(1).item())
+a()
+b()
+""",
+    "tensor from numpy shared out": """
+import numpy as np, torch
+n=np.zeros(2)
+t=torch.as_tensor(n)
+def f(): torch.ones(2, out=t, dtype=torch.float64)
+def g(): save("n.json", n.tolist())
+f()
+g()
+""",
+    "heapq merge key": """
+import heapq
+L=[]
+k=lambda v: L.append(v) or v
+def f(): list(heapq.merge([1,3],[2],key=k))
+def g(): save("l.json", L)
+f()
+g()
+""",
+    "itertools groupby key var": """
+import itertools
+L=[]
+k=lambda v: L.append(v) or v
+def f(): [list(g) for _,g in itertools.groupby([1,2], k)]
+def g(): save("l.json", L)
+f()
+g()
+""",
+    "functools cached": """
+import functools
+L=[]
+def h(x):
+    L.append(x)
+    return x
+c=functools.lru_cache(h)
+def f(): c(1)
+def g(): save("l.json", L)
+f()
+g()
+""",
+    "str.translate mapping": """
+L=[]
+class M(dict):
+    def __missing__(self, k):
+        L.append(k)
+        return k
+m=M()
+def f(): "ab".translate(m)
+def g(): save("l.json", L)
+f()
+g()
+""",
+    "csv writer keyword handle": """
+import csv
+h=open("x.csv","w",newline="")
+w=csv.writer(h)
+def f(n): w.writerow([n])
+f(1)
+f(2)
+h.close()
+""",
+    "pathlib touch via open flags": """
+from pathlib import Path
+p=Path("x.txt")
+def f():
+    with p.open(mode="a") as h: h.write("1")
+def g(): save("s.json", p.read_text())
+p.write_text("")
+f()
+g()
+""",
+    "np.save to handle twice": """
+import numpy as np
+h=open("x.bin","wb")
+def f(n): np.save(h, np.full(1,n))
+f(1)
+f(2)
+h.close()
+""",
+    "np.savez file kw": """
+import numpy as np
+def f(n): np.savez(file="x.npz", a=np.full(1,n))
+def g(): save("s.json", np.load(file="x.npz")["a"].tolist())
+f(1)
+g()
+f(2)
+""",
+    "pandas to_csv path kw": """
+import pandas as pd
+t=pd.DataFrame({"a":[1]})
+def f(): t.to_csv(path_or_buf="x.csv")
+def g(): save("s.json", pd.read_csv(filepath_or_buffer="x.csv").a.tolist())
+f()
+g()
+""",
+    "pandas where callable": """
+import pandas as pd
+L=[]
+t=pd.Series([1,2])
+c=lambda s: L.append(1) or s > 1
+def f(): t.where(c)
+def g(): save("s.json", L)
+f()
+g()
+""",
+    "pandas loc callable": """
+import pandas as pd
+L=[]
+t=pd.Series([1,2])
+c=lambda s: L.append(1) or s > 1
+def f(): t.loc[c]
+def g(): save("s.json", L)
+f()
+g()
+""",
+    "re sub dict of functions": """
+import re
+L=[]
+T={"f": lambda m: L.append(1) or "x"}
+def f(): re.sub("a", T["f"], "aa")
+def g(): save("s.json", L)
+f()
+g()
+""",
+    "sum of objects": """
+L=[]
+class A:
+    def __radd__(self, o):
+        L.append(1)
+        return o
+xs=[A()]
+def f(): sum(xs)
+def g(): save("s.json", L)
+f()
+g()
+""",
+    "print to object": """
+L=[]
+class W:
+    def write(self, t): L.append(t)
+w=W()
+def f(): print("x", file=w)
+def g(): save("s.json", L)
+f()
+g()
+""",
+    "np.array of array object": """
+import numpy as np
+L=[]
+class A:
+    def __array__(self, dtype=None, copy=None):
+        L.append(1)
+        return np.ones(1)
+a=A()
+def f(): np.add(a, 1)
+def g(): save("s.json", L)
+f()
+g()
+""",
+    "ufunc with where out": """
+import numpy as np
+o=np.zeros(2)
+def f(): np.sqrt(np.ones(2), where=[True, False], out=o)
+def g(): save("o.json", o.tolist())
+f()
+g()
+""",
+    "torch.utils dlpack": """
+import torch
+a=torch.zeros(2)
+b=torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(a))
+def f(): b.fill_(3)
+def g(): save("a.json", a.tolist())
+f()
+g()
+""",
+    "scipy interpolate stored callable": """
+import numpy as np
+from scipy.interpolate import interp1d
+x=np.arange(3.0)
+f1=interp1d(x, x, copy=False)
+def f(): x.__imul__(2)
+def g(): save("s.json", float(f1(1.5)) if x[1] != 2 else 0.0)
+f()
+g()
+""",
+    "scipy sparse in place": """
+import numpy as np, scipy.sparse as sp
+m=sp.csr_matrix(np.eye(2))
+def f(): m.setdiag(5)
+def g(): save("s.json", m.toarray().tolist())
+f()
+g()
+""",
+    "sort_indices": """
+import scipy.sparse as sp
+m=sp.csr_matrix(([1.0,2.0],[1,0],[0,2]))
+def f(): m.sort_indices()
+def g(): save("s.json", m.indices.tolist())
+g()
+f()
+""",
+    "np.resize method refcheck": """
+import numpy as np
+a=np.arange(4)
+def f(): a.resize((2,), refcheck=False)
+def g(): save("s.json", a.tolist())
+f()
+g()
+""",
+    "random.choices weights state": """
+import random
+random.seed(1)
+def f(n): save(n, random.choices([1,2,3], k=2))
+f("a.json")
+f("b.json")
+""",
+    "shuffle via rng kw": """
+import numpy as np
+r=np.random.default_rng(0)
+x=[1,2,3,4,5]
+def f(): r.shuffle(x)
+def g(): save("x.json", x)
+f()
+g()
+""",
+    "torch load into module": """
+import torch
+torch.manual_seed(0)
+m=torch.nn.Linear(1,1)
+def f(): m.load_state_dict({"weight": torch.ones(1,1), "bias": torch.zeros(1)})
+def g(): save("w.json", m.weight.tolist())
+f()
+g()
+""",
+    "module half apply": """
+import torch
+m=torch.nn.Linear(1,1)
+w=m.weight
+def f(): m.apply(lambda k: torch.nn.init.constant_(k.weight, 3.0))
+def g(): save("w.json", w.tolist())
+f()
+g()
+""",
+    "swap of bytes by memoryview cast": """
+import numpy as np
+a=np.zeros(2)
+v=memoryview(a).cast("B")
+def f(): v.__setitem__(7, 63)
+def g(): save("a.json", a.tolist())
+f()
+g()
+""",
+    "zip with shared iterator": """
+it=iter([1,2,3,4])
+def f(n): save(n, list(zip(it,[0])))
+f("a.json")
+f("b.json")
+""",
+    "json load object_pairs var": """
+import json
+L=[]
+h=lambda p: L.append(1) or dict(p)
+def f(): json.loads("{}", object_pairs_hook=h)
+def g(): save("s.json", L)
+f()
+g()
+""",
+    "os.scandir rename chain": """
+import os
+save("a.json",1)
+def f():
+    for e in os.scandir("."):
+        if e.name == "a.json": os.rename(e.path, "b.json")
+def g(): save("s.json", os.path.exists("b.json"))
+f()
+g()
+""",
+    "np.lib stride view": """
+import numpy as np
+a=np.zeros(3)
+v=np.lib.stride_tricks.as_strided(a, (3,))
+def f(): np.copyto(v, 4)
+def g(): save("a.json", a.tolist())
+f()
+g()
+""",
+    "np.nditer writes": """
+import numpy as np
+a=np.zeros(3)
+def f():
+    with np.nditer(a, op_flags=["readwrite"]) as it:
+        for x in it: x[...] = 5
+def g(): save("a.json", a.tolist())
+f()
+g()
+""",
+    "diag view": """
+import torch
+a=torch.zeros(2,2)
+d=torch.diagonal(a)
+def f(): d.add_(1)
+def g(): save("a.json", a.tolist())
+f()
+g()
+""",
+    "split views": """
+import torch
+a=torch.zeros(4)
+p=torch.split(a, 2)
+def f(): p[0].fill_(1)
+def g(): save("a.json", a.tolist())
+f()
+g()
+""",
+    "default dtype": """
+import torch
+def f(): torch.set_default_dtype(torch.float64)
+def g(): save("a.json", str(torch.zeros(1).dtype))
+f()
+g()
+""",
+    "print options": """
+import numpy as np
+def f(): np.set_printoptions(precision=2)
+def g(): save("a.json", str(np.array([1/3])))
+f()
+g()
+""",
+    "random get state": """
+import random
+random.seed(0)
+def f(): save("a.json", random.random())
+def g(): save("s.json", hash(random.getstate()))
+f()
+g()
+""",
     "a module that is made by the script": """
 from pathlib import Path
 Path("made.py").write_text("SEEN = []\\ndef __getattr__(name):\\n    SEEN.append(name)\\n    return 1\\n")
