@@ -56,7 +56,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     """A machine on which nothing was compiled; the list of the processes that were started."""
     processes: list[Any] = []
     monkeypatch.setattr(code_mode, "plain", False)
-    monkeypatch.delenv(code_mode.SWITCH)
+    monkeypatch.delenv(first_use.SWITCH)
     monkeypatch.delitem(sys.modules, JIT)
     monkeypatch.setattr(first_use, "marker", lambda: tmp_path / "compiled")
     monkeypatch.setattr(subprocess, "Popen", lambda *command, **how: processes.append((command, how)))
@@ -80,27 +80,25 @@ def test_large_problems_rounds_and_machines_with_compiled_code_use_it(started: l
     assert (started, code_mode.plain) == ([], False)
 
 
-@pytest.mark.parametrize("said", ["1", "0"])
-def test_the_environment_decides_if_it_says_anything(
-    said: str, started: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(code_mode.SWITCH, said)
-    first_use.choose_code(drawn("chain", 20, 2), None)
-    assert started == []
+def test_the_environment_decides_if_it_says_anything(started: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for said, plain in (("1", True), ("0", False)):
+        monkeypatch.setenv(first_use.SWITCH, said)
+        first_use.choose_code(drawn("chain", 20, 2), None)
+        assert (started, code_mode.plain) == ([], plain)
 
 
 FROM_PYTHON = """
-from gpuyard.plan.planner import code_mode
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from tests.unit.plan.planner.small_problems import drawn
 plan = strategy("heft_affinity")(drawn("chain", 20, 3), SearchBudget(7, 20))
-print(code_mode.plain, plan.makespan_s)
+from gpuyard.plan.planner.compiled.jit import INTERPRETED
+print(INTERPRETED, plan.makespan_s)
 """
 
 
 def test_a_plan_from_python_follows_the_environment_too() -> None:
     root = Path(__file__).parents[3]
-    switched = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'src'}", code_mode.SWITCH: "1"}
+    switched = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'src'}", first_use.SWITCH: "1"}
     said = subprocess.run([sys.executable, "-c", FROM_PYTHON], env=switched, capture_output=True, text=True, check=True)
     assert said.stdout == f"True {strategy('heft_affinity')(drawn('chain', 20, 3), SearchBudget(7, 20)).makespan_s}\n"
 

@@ -25,6 +25,7 @@ from gpuyard.plan.planner import code_mode
 if TYPE_CHECKING:
     from gpuyard.plan.planner.problem import Problem
 
+SWITCH = "NUMBA_DISABLE_JIT"
 MOST_CALLS = 1_000
 """The largest problem that is planned by plain Python: one list schedule of it takes a second."""
 STRATEGIES = ("batch", "dynamic", "auto", "pareto")
@@ -34,9 +35,11 @@ WITHOUT = "gpuyard: first use on this machine: planned without compiled code; it
 
 def choose_code(problem: "Problem", rounds: int | None) -> None:
     """Decide whether this process compiles; call it before anything of `planner.compiled` is imported."""
+    if SWITCH in os.environ:
+        code_mode.plain = os.environ[SWITCH] not in {"", "0"}
+        return
     if (
-        code_mode.SWITCH in os.environ
-        or "gpuyard.plan.planner.compiled.jit" in sys.modules
+        "gpuyard.plan.planner.compiled.jit" in sys.modules
         or rounds is not None
         or len(problem.calls) > MOST_CALLS
         or marker().exists()

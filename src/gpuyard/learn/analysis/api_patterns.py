@@ -133,7 +133,6 @@ LATER: Final = {what: frozenset(_TABLES[f"later_{what}"].split()) for what in ("
 WRAPPERS: Final = frozenset(_TABLES["wrappers"].split())
 CALLBACKS: Final = frozenset(_TABLES["callbacks"].split())
 TEXT_METHODS: Final = frozenset(_TABLES["text_methods"].split())
-LAZY: Final = frozenset(_TABLES["lazy"].split())
 SUFFIXES: Final = tuple(_TABLES["suffixes"].split())
 FILE_KEYWORDS: Final = frozenset(_TABLES["file_keywords"].split())
 _KEYWORDS: Final = frozenset(_TABLES["keywords"].split()) | CALLBACKS | FILE_KEYWORDS
@@ -149,7 +148,7 @@ def _longest(table: Mapping[str, T], dotted: str) -> T | None:
         if head in table:
             whole = end == len(dotted) or dotted[end] == "."
             capital = head.rpartition(".")[2][:1].isupper() and "." in head
-            if whole or capital or head.endswith(("_", ".conv", ".rand")):
+            if whole or capital or head.endswith(("_", ".conv")):
                 return table[head]
     return None
 

@@ -221,8 +221,7 @@ class Values:
         dotted = self.library_name(func)
         if dotted is not None and not self.mentioned(func):
             is_ours = self.project.target(self.module, dotted)[0] is not None
-            is_late = any(word.arg in api.LAZY for word in node.keywords)
-            effect = None if is_ours or is_late else api.function_effect(dotted)
+            effect = None if is_ours else api.function_effect(dotted)
             effect = effect if effect is not None and effect.knows(node) else None
             has_generator = any(w.arg == "generator" and self.kind(w.value) is Kind.RANDOM for w in node.keywords)
             if effect is not None and effect.state == api.RANDOM and has_generator:
