@@ -23,7 +23,7 @@ def _is_disabled() -> bool:
     """Return whether Numba leaves functions as they are, as NUMBA_DISABLE_JIT=1 asks it to."""
     import numba
 
-    return bool(numba.config.DISABLE_JIT)
+    return bool(getattr(numba.config, "DISABLE_JIT", 0))
 
 
 INTERPRETED: Final = code_mode.plain or _is_disabled()
