@@ -36,6 +36,8 @@ class WrongPolicy(WrongInput):
 def load_policy(source: str, name: str) -> Policy:
     """Return the policy `name` of a file whose name ends in .py, or of a module."""
     shown = f"{shown_path(source)}:{shortened(name)}"
+    if not source:
+        raise WrongPolicy(f"{shown} names no file; write it before the colon: mine.py{shown}.")
     module = _from_file(Path(source)) if source.endswith(".py") else _from_module(source)
     if name not in vars(module):
         others = ", ".join(other for other, value in vars(module).items() if isinstance(value, Policy))

@@ -246,6 +246,7 @@ def test_a_larger_image_needs_more_memory(predict: Predict, capsys: Said) -> Non
 NAMES = (
     "bert-base-uncased", "FacebookAI/roberta-large", "sentence-transformers/all-MiniLM-L6-v2", "gpt2-xl", "facebook/opt-1.3b",
     "t5-base", "openai/whisper-small", "meta-llama/Llama-3-8B", "mistralai/Mistral-7B-Instruct-v0.2", "Qwen/Qwen2.5-7B-Instruct",
+    "Qwen/Qwen3-8B", "google/gemma-2-9b", "google/flan-t5-xl", "facebook/bart-large",
     "google/vit-base-patch16-224", "microsoft/resnet-50",
 )  # fmt: skip
 """The names that the manual lists."""

@@ -87,6 +87,22 @@ def test_the_environment_decides_if_it_says_anything(started: list[Any], monkeyp
         assert (started, code_mode.plain) == ([], plain)
 
 
+FROM_PYTHON = """
+from gpuyard.plan.planner.strategies import SearchBudget, strategy
+from tests.unit.plan.planner.small_problems import drawn
+plan = strategy("heft_affinity")(drawn("chain", 20, 3), SearchBudget(7, 20))
+from gpuyard.plan.planner.compiled.jit import INTERPRETED
+print(INTERPRETED, plan.makespan_s)
+"""
+
+
+def test_a_plan_from_python_follows_the_environment_too() -> None:
+    root = Path(__file__).parents[3]
+    switched = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'src'}", first_use.SWITCH: "1"}
+    said = subprocess.run([sys.executable, "-c", FROM_PYTHON], env=switched, capture_output=True, text=True, check=True)
+    assert said.stdout == f"True {strategy('heft_affinity')(drawn('chain', 20, 3), SearchBudget(7, 20)).makespan_s}\n"
+
+
 def test_the_marker_belongs_to_the_sources_and_the_interpreter() -> None:
     assert first_use.marker() == first_use.marker()
     assert first_use.marker().name.startswith("compiled-")

@@ -156,5 +156,7 @@ def test_missing_files_and_modules_are_named(tmp_path: Path) -> None:
         policy_variant(f"{tmp_path}/folder.py:POLICY")
     with pytest.raises(WrongPolicy, match=r"There is no module 'no_such_lab\.policies'; install it"):
         policy_variant("no_such_lab.policies:POLICY")
+    with pytest.raises(WrongPolicy, match=r"^:POLICY names no file; write it before the colon: mine\.py:POLICY\.$"):
+        policy_variant(":POLICY")
     with pytest.raises(NoSuchPolicy, match=r"Name the policy in mine\.py after a colon: mine\.py:POLICY\."):
         policy_variant("mine.py")

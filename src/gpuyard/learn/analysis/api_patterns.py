@@ -1,11 +1,13 @@
 """Knowledge about library calls: the kind of work they belong to, the files they use, and what they change.
 
 The tables are in `library_calls.toml`; a new library is a line there. A call that is in none of them is unknown: it may
-do anything. Functions are found by dotted name; the longest known prefix wins. Methods are found by their last name;
-the tables hold for objects of the known libraries only.
+do anything. So is a known one with an argument that was not thought of: one more by position, or one of another name,
+may ask it to work in place, be where it puts its result, or be called. For the kind of work and the files the longest
+known prefix of a dotted name wins; what a call changes is known for whole names only. Methods are found by their last
+name; the tables hold for objects of the known libraries only.
 """
 
-import builtins
+import ast
 import enum
 import tomllib
 from collections.abc import Callable, Mapping
@@ -71,10 +73,23 @@ class Effect(NamedTuple):
     result: Kind | None = Kind.OBJECT
     """None: the kind of the object."""
     iterates: bool = False
-    """It iterates over its arguments, which consumes iterators."""
+    """It iterates over its arguments, which consumes iterators, or calls them."""
+    calls: bool = False
+    """It calls its arguments, and what they contain."""
+    named: bool = False
+    """Arguments of any name are harmless."""
+    most: int | None = None
+    """With more arguments by position it is unknown."""
+
+    def knows(self, call: ast.Call) -> bool:
+        """Return whether a call has no arguments but those that were thought of."""
+        is_starred = any(isinstance(arg, ast.Starred) for arg in call.args)
+        if is_starred and (self.most is not None or max(self.changes, default=-1) >= 0):
+            return False
+        by_position = self.most is None or len(call.args) <= self.most
+        return by_position and (self.named or all(word.arg in _KEYWORDS for word in call.keywords))
 
 
-UNKNOWN: Final = Effect(state="unknown")
 CHANGES_OBJECT: Final = Effect(changes=(-1,))
 INFERENCE: Final = Pattern("inference", "compute", 5, "runs a model without gradients", gpu=True)
 TRAIN: Final = Pattern("training", "compute", 8, "trains", gpu=True)
@@ -96,7 +111,8 @@ def _files(uses: str) -> tuple[FileUse, ...]:
 def _effect(changes: list[int], state: str, flags: str) -> Effect:
     results = {"plain": Kind.PLAIN, "list": Kind.LIST, "handle": Kind.HANDLE, "random": Kind.RANDOM, "same": None}
     result = next((kind for flag, kind in results.items() if flag in flags), Kind.OBJECT)
-    return Effect(tuple(changes), state, result, "iterates" in flags)
+    most = next((int(flag) for flag in flags.split() if flag.isdigit()), None)
+    return Effect(tuple(changes), state, result, "iterates" in flags, "calls" in flags, "named" in flags, most)
 
 
 _TABLES: Final[dict[str, Any]] = tomllib.loads(
@@ -111,16 +127,15 @@ def _table(name: str, made: Callable[..., T]) -> dict[str, T]:
 _PATTERNS, _METHOD_PATTERNS = _table("function_patterns", _pattern), _table("method_patterns", _pattern)
 _FILES, _METHOD_FILES = _table("function_files", _files), _table("method_files", _files)
 _EFFECTS, _METHOD_EFFECTS = _table("function_effects", _effect), _table("method_effects", _effect)
-_EFFECTS |= dict.fromkeys(_TABLES["unknown"].split(), UNKNOWN)
 LIBRARIES: Final = frozenset(name.partition(".")[0] for name in _EFFECTS)
 DECORATORS: Final = frozenset(_TABLES["decorators"].split())
 LATER: Final = {what: frozenset(_TABLES[f"later_{what}"].split()) for what in ("modules", "names", "methods")}
 WRAPPERS: Final = frozenset(_TABLES["wrappers"].split())
 CALLBACKS: Final = frozenset(_TABLES["callbacks"].split())
 TEXT_METHODS: Final = frozenset(_TABLES["text_methods"].split())
-LAZY: Final = frozenset(_TABLES["lazy"].split())
 SUFFIXES: Final = tuple(_TABLES["suffixes"].split())
 FILE_KEYWORDS: Final = frozenset(_TABLES["file_keywords"].split())
+_KEYWORDS: Final = frozenset(_TABLES["keywords"].split()) | CALLBACKS | FILE_KEYWORDS
 MPI_METHODS: Final = frozenset(_TABLES["mpi_methods"].split())
 NAMES: Final[Mapping[str, str]] = _TABLES["names"]
 STEPPERS: Final = frozenset(_TABLES["steppers"].split())
@@ -133,7 +148,7 @@ def _longest(table: Mapping[str, T], dotted: str) -> T | None:
         if head in table:
             whole = end == len(dotted) or dotted[end] == "."
             capital = head.rpartition(".")[2][:1].isupper() and "." in head
-            if whole or capital or head.endswith(("_", ".conv", ".rand")):
+            if whole or capital or head.endswith(("_", ".conv")):
                 return table[head]
     return None
 
@@ -151,24 +166,14 @@ def files_of(dotted: str, method: str) -> tuple[FileUse, ...]:
     return _METHOD_FILES.get(method, ()) if found is None else found
 
 
-@lru_cache(maxsize=65536)
 def function_effect(dotted: str) -> Effect | None:
     """Return what a function changes; None if it is not known."""
-    found, owner = _longest(_EFFECTS, dotted), dotted.rpartition(".")[0]
-    of_class = owner.rpartition(".")[2][:1].isupper() or hasattr(builtins, owner)  # list.append(x, 1)
-    if found is None or found is UNKNOWN or dotted.endswith(".at") or (of_class and dotted not in _EFFECTS):
-        return None
-    return Effect(changes=(0,)) if _is_in_place(dotted) else found
+    return _EFFECTS.get(dotted) or _EFFECTS.get(f"{dotted.rpartition('.')[0]}.")
 
 
 def method_effect(name: str) -> Effect | None:
     """Return what a method changes; None if it is not known."""
-    return CHANGES_OBJECT if _is_in_place(name) else _METHOD_EFFECTS.get(name)
-
-
-def _is_in_place(name: str) -> bool:
-    """Return whether a function changes its first argument; PyTorch marks these with a trailing underscore."""
-    return name.endswith("_") and not name.endswith("__")
+    return _METHOD_EFFECTS.get(name)
 
 
 def is_module(dotted: str) -> bool:

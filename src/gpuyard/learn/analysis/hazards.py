@@ -56,7 +56,9 @@ def _hazards(
                     yield node, "logs to a file"
             case ast.ClassDef(keywords=[_, *_]):
                 yield node, "has a metaclass"
-            case ast.FunctionDef(name=name) if name in api.LATER["methods"]:
+            case ast.FunctionDef(name=name) if name in api.LATER["methods"] or node is module.functions.get(
+                "__getattr__"
+            ):
                 yield node, f"defines {name}"
             case ast.Assign(value=ast.Name() | ast.Attribute() as value):
                 is_import = (dotted_name(value) or "").partition(".")[0] in module.imports

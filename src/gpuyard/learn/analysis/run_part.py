@@ -1,8 +1,9 @@
-"""`python -m …run_part SCRIPT --without LINES --round-of LINE -- ARGUMENTS`: run a part of a script.
+"""`python -m …run_part SCRIPT --analyzed FILE=DIGEST --without LINES --round-of LINE -- ARGUMENTS`: run a part of a script.
 
 The statements that begin on the lines of `--without` are left out. Of the loop that begins on the line of `--round-of`
 one iteration runs, the one selected by GPUYARD_ARRAY_INDEX. The rest runs as if the script had been called, with its
-own name, folder, arguments and line numbers.
+own name, folder, arguments and line numbers. Nothing runs if the script, or a file of its project, is not as it was
+when it was analyzed: other statements may be on these lines, and their dependencies are not known.
 """
 
 import argparse
@@ -11,6 +12,8 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
+
+from gpuyard.learn.analysis.source import digest
 
 
 class Part(ast.NodeTransformer):
@@ -37,14 +40,30 @@ class Part(ast.NodeTransformer):
         return super().generic_visit(node)
 
 
+def changed(folder: Path, analyzed: list[str]) -> str | None:
+    """Return the first file that is not as it was when it was analyzed; None if all are."""
+    for name, _, known in (one.rpartition("=") for one in analyzed):
+        try:
+            source = (folder / name).read_bytes()
+        except OSError:
+            return name
+        if digest(source) != known:
+            return name
+    return None
+
+
 def main() -> None:
     """Run the remaining script."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("script")
+    parser.add_argument("--analyzed", action="append", default=[], metavar="FILE=DIGEST")
     parser.add_argument("--without", default="", metavar="LINES")
     parser.add_argument("--round-of", type=int, metavar="LINE")
     place = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     options = parser.parse_args(sys.argv[1:place])
+    other = changed(Path(options.script).parent, options.analyzed)
+    if other is not None:
+        sys.exit(f"{other} was changed after the script was divided; analyze and submit {options.script} again.")
     without = {int(line) for line in options.without.split(",") if line}
     number = int(os.environ.get("GPUYARD_ARRAY_INDEX", "0"))
     tree = ast.parse(Path(options.script).read_bytes(), options.script)

@@ -5,6 +5,7 @@ torch.nn.functional as F`. A dotted name may refer to a function or class in ano
 """
 
 import ast
+import hashlib
 import os
 import warnings
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ class Module:
     shown: str
     """Its name in messages."""
     tree: ast.Module
+    source: bytes
     functions: dict[str, Function] = field(default_factory=dict)
     """Functions by name, methods as Class.name."""
     methods: list[tuple[str, Function]] = field(default_factory=list)
@@ -175,12 +177,18 @@ class Project:
         return None, ""
 
 
+def digest(source: bytes) -> str:
+    """Return what identifies the content of a file."""
+    return hashlib.sha256(source).hexdigest()[:16]
+
+
 def read_module(path: Path, shown: str) -> Module:
     """Read one file and resolve its names. An error names the file and the line."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(path.read_bytes(), filename=shown)
+            source = path.read_bytes()
+            tree = ast.parse(source, filename=shown)
     except OSError as error:
         raise WrongInput(f"{shown}: {error.strerror}.") from None
     except (SyntaxError, ValueError) as error:
@@ -188,7 +196,7 @@ def read_module(path: Path, shown: str) -> Module:
         raise WrongInput(f"{shown}{line}: this is not valid Python: {getattr(error, 'msg', error)}.") from None
     except (RecursionError, MemoryError):
         raise WrongInput(f"{shown}: it is nested too deeply to be read.") from None
-    module = Module(path, shown, tree)
+    module = Module(path, shown, tree, source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             module.imports |= _imported(node)

@@ -55,6 +55,8 @@ class Script:
     """A script, divided into units."""
 
     module: Module
+    files: list[Module]
+    """All files of the project that were read."""
     units: list[Unit]
     hazard: str | None
     """Why all steps keep their order; None if they do not."""
@@ -93,7 +95,7 @@ def read_script(path: Path, arguments: Sequence[str] = ()) -> Script:
         units = [*units[:at], given, *inner, *units[at + 1 :]]
         for number, unit in enumerate(units):
             unit.number = number
-    return Script(module, units, hazard(project))
+    return Script(module, project.modules(), units, hazard(project))
 
 
 def _units(walker: Walker, body: Sequence[ast.stmt]) -> list[Unit]:

@@ -2,7 +2,7 @@
 
 A value cannot pass between processes, a file can. So units that are connected by anything but files are put into one
 part. Setup that needs no step is repeated in every part. A part runs as the script without the statements of the others
-(`run_part`). A part that is a loop with independent iterations becomes an array, one process for each iteration.
+(`run_part`), which refuses if a file was changed since. A part that is a loop with independent iterations becomes an array, one process for each iteration.
 
 A script that trains is one process. So is one whose setup must not be repeated: it writes files, uses hidden state or the
 clock, does something unknown, or reads a file that a step writes.
@@ -16,6 +16,7 @@ from gpuyard.learn.analysis.dataflow import Edges
 from gpuyard.learn.analysis.effects import Groups
 from gpuyard.learn.analysis.graph import ScriptTask, SubmitRequest
 from gpuyard.learn.analysis.iterations import CONTAINS_TRAINING
+from gpuyard.learn.analysis.source import digest
 from gpuyard.learn.analysis.steps import DEFINITIONS, Script
 
 MOST_PARTS = 100
@@ -50,12 +51,13 @@ def requests_of(
     part_of = {number: at for at, part in enumerate(parts) for number in part}
     names = [tasks[next(number for number in part if number in tasks)].id for part in parts]
     lines = [{script.units[number].node.lineno for number in part} for part in parts]
+    analyzed = [word for file in script.files for word in ("--analyzed", f"{file.shown}={digest(file.source)}")]
     found = []
     for at, part in enumerate(parts):
         without = sorted(set().union(*lines) - lines[at])
         array = _array(part, tasks)
         command = (
-            python, "-m", f"{__package__}.run_part", path.name,
+            python, "-m", f"{__package__}.run_part", path.name, *analyzed,
             *(("--without", ",".join(map(str, without))) if without else ()),
             *(("--round-of", str(min(lines[at]))) if array else ()),
             *(("--", *arguments) if arguments else ()),

@@ -221,8 +221,8 @@ class Values:
         dotted = self.library_name(func)
         if dotted is not None and not self.mentioned(func):
             is_ours = self.project.target(self.module, dotted)[0] is not None
-            is_late = any(word.arg in api.LAZY for word in node.keywords)
-            effect = None if is_ours or is_late else api.function_effect(dotted)
+            effect = None if is_ours else api.function_effect(dotted)
+            effect = effect if effect is not None and effect.knows(node) else None
             has_generator = any(w.arg == "generator" and self.kind(w.value) is Kind.RANDOM for w in node.keywords)
             if effect is not None and effect.state == api.RANDOM and has_generator:
                 effect = effect._replace(state="")
@@ -265,7 +265,9 @@ class Values:
             return None
         if kind is not Kind.PLAIN and name in api.TEXT_METHODS:  # join of a thread, partition of an array
             return None
-        effect = api.CHANGES_OBJECT if any(word.arg == "inplace" for word in node.keywords) else api.method_effect(name)
+        effect = api.method_effect(name)
+        if effect is not None and not effect.knows(node):
+            return None
         if effect is not None and kind is Kind.RANDOM:  # it has a state of its own
             effect = effect._replace(state="", result=None if name == "manual_seed" else effect.result)
         return effect

@@ -376,6 +376,11 @@ class Walker(Values):
                     self.effects.clues.note(function_clue(part, self.module, "@"), self.loops)
                 case ast.Call():
                     self._call(part)
+                case ast.Subscript(
+                    value=ast.Attribute(attr="loc" | "iloc") | ast.Name() as base, slice=ast.Name() as key
+                ):
+                    if self.kind(base) is not Kind.PLAIN and self.kind(key) in {Kind.OWN, Kind.OBJECT}:
+                        self._call_given(key)  # a table calls a function that it is indexed with
                 case ast.Name(id=name) if name in self.nested:
                     self._unknown("", part)
                 case ast.Name() | ast.Attribute() if id(part) not in called:
@@ -383,6 +388,10 @@ class Walker(Values):
 
     def _value(self, part: ast.Name | ast.Attribute, node: ast.expr, *, is_given: bool) -> None:
         """Process a function or method that is mentioned, not called: it may be called later, with any arguments."""
+        dotted = self.module.imports.get((dotted_name(part) or "").partition(".")[0], "")
+        is_strange = dotted.partition(".")[0] not in {"", *api.LIBRARIES} and "." in f"{dotted}{ast.unparse(part)}"
+        if is_strange and self.project.target(self.module, dotted)[0] is None:  # it may be made when it is asked for
+            self._unknown("", part)
         found = self.function(part)
         methods = self.project.methods_named(part.attr) if isinstance(part, ast.Attribute) else []
         for one in [found] if found is not None and not is_given else methods:
@@ -427,6 +436,7 @@ class Walker(Values):
             if function is not None:  # functions among the arguments are called, too
                 self.effects.calls += [function] if callee.library not in api.WRAPPERS else []
                 self._apply(function, {}, node)
+                self._alias(self.outside(function) | self.references(node))  # and again, when it was kept
         for found in callee.functions:
             self.effects.calls.append(found)
             self._apply(found, self.texts(found, node), node)
@@ -453,7 +463,8 @@ class Walker(Values):
     def _table(self, node: ast.Call, callee: Callee, effect: api.Effect) -> None:
         """Apply what the tables say about a call."""
         changed = [node.args[place] for place in effect.changes if 0 <= place < len(node.args)]
-        changed += [word.value for word in node.keywords if word.arg in {"out", "file", "generator"}]
+        places = {"out", "generator", *api.FILE_KEYWORDS}
+        changed += [w.value for w in node.keywords if w.arg in places and self.kind(w.value) is not Kind.PLAIN]
         if not callee.library:  # an array may be given where its methods put the result
             changed += [arg for arg in node.args[1:] if self.kind(arg) is not Kind.PLAIN]
         if -1 in effect.changes and isinstance(node.func, ast.Attribute):
@@ -463,12 +474,31 @@ class Walker(Values):
             self._alias(self.references(*handed(node)))
         for arg in changed:
             self._change(self.mentioned(arg) if isinstance(arg, ast.Name | ast.Attribute) else self.references(arg))
+        words = [word.value for word in node.keywords if effect.calls or word.arg in api.CALLBACKS]
+        for arg in [*node.args, *words] if effect.calls else words:
+            self._call_given(arg)
         for arg in node.args if effect.iterates else ():
             self._iterate(arg)
-        for word in node.keywords:
-            if effect.iterates or word.arg in api.CALLBACKS:
-                self._iterate(word.value)
+            self._call_given(arg) if self.kind(arg) is Kind.PLAIN else None
+        for word in node.keywords if effect.iterates else ():
+            self._iterate(word.value)
         self.effects.states |= {effect.state} if effect.state else set()
+
+    def _call_given(self, node: ast.expr) -> None:
+        """Process a call of an argument, or of what it contains; functions of the project were already processed."""
+        match node:
+            case ast.Lambda():
+                return
+            case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts) | ast.Dict(values=parts):
+                for part in parts:
+                    self._call_given(part)
+                return
+        dotted = self.library_name(node)
+        effect = api.function_effect(dotted) if dotted is not None else None
+        is_pure = effect is not None and not effect.state and not effect.changes and not api.files_of(dotted or "", "")
+        is_class = self.project.find_class(self.module, resolved(node, self.module) or "") is not None
+        if self.kind(node) is not Kind.PLAIN or is_class or (dotted is not None and not is_pure):
+            self._unknown("", node) if self.function(node) is None else None
 
     def _apply(self, found: Found, texts: dict[str, str], node: ast.expr) -> None:
         """Apply the effects of a call of a function of the project; `node` has all possible arguments."""

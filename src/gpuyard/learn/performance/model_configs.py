@@ -87,7 +87,17 @@ class TransformerConfig(msgspec.Struct, frozen=True, kw_only=True):
     encoder_tokens: int = 0
     """Fixed length of the encoder's input; 0 if it is that of the tokens."""
     experts: int = 1
+    """Feed-forward parts of a layer, each `feed_forward` wide, of which a token uses some."""
     experts_used: int = 1
+    shared: int = 0
+    """Width of the feed-forward part that every token uses beside its experts."""
+    dense_layers: int = 0
+    """Layers with one feed-forward part, `dense_feed_forward` wide, in place of experts."""
+    dense_feed_forward: int = 0
+    gated: bool = False
+    """Whether the feed-forward part has three weights although that is not the style."""
+    embedding: int = 0
+    """Width of the embeddings if they are projected to that of the layers; 0 if they are not."""
     tied: bool = False
     """Whether input and output embeddings are one matrix."""
     quantized: str = ""
@@ -101,25 +111,40 @@ class TransformerConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_gated(self) -> bool:
         """Whether the feed-forward part has three weights instead of two."""
-        return STYLES[self.style].is_gated
+        return STYLES[self.style].is_gated or self.gated
 
     @property
-    def layer_parameters(self) -> float:
-        """Parameters of one layer without cross attention."""
-        style = STYLES[self.style]
-        projected = self.width * self.head_width * (2 * self.heads + 2 * self.kv_heads)
-        feed = (3 if style.is_gated else 2) * self.width * self.feed_forward
-        biases = 6 * self.width + self.feed_forward if style.has_biases else 0
-        router = self.width * self.experts if self.experts > 1 else 0
-        return projected + feed * self.experts + router + biases + (4 if style.has_biases else 2) * self.width
+    def learns_positions(self) -> bool:
+        """Whether each position has an embedding of its own."""
+        return STYLES[self.style].has_biases and self.family not in _ROTARY
+
+    @property
+    def wide(self) -> float:
+        """Width of all feed-forward parts of a layer together, on average over the layers."""
+        return self._mean_width(self.experts)
+
+    @property
+    def wide_used(self) -> float:
+        """Width of the feed-forward parts of a layer that a token uses, on average over the layers."""
+        return self._mean_width(self.experts_used)
+
+    def _mean_width(self, experts: int) -> float:
+        dense = self.dense_layers / self.layers
+        return dense * self.dense_feed_forward + (1 - dense) * (experts * self.feed_forward + self.shared)
 
     @property
     def parameters(self) -> float:
         """All parameters."""
-        cross = self.decoder_layers * self.width * self.head_width * (2 * self.heads + 2 * self.kv_heads)
-        positions = self.positions * self.width if STYLES[self.style].has_biases else 0
-        tables = self.vocabulary * self.width * (1 if self.tied else 2)
-        return (self.layers + self.decoder_layers) * self.layer_parameters + cross + positions + tables
+        style, layers, embedding = STYLES[self.style], self.layers + self.decoder_layers, self.embedding or self.width
+        projected = self.width * self.head_width * (2 * self.heads + 2 * self.kv_heads)
+        feed = (3 if self.is_gated else 2) * self.width * self.wide
+        router = self.width * self.experts if self.experts > 1 else 0
+        biases = 10 * self.width + self.feed_forward if style.has_biases else 2 * self.width
+        stacks = 2 if self.decoder_layers and not self.encoder_tokens else 1  # each has its own table of positions
+        tables = self.vocabulary * embedding * (1 if self.tied else 2)
+        tables += stacks * self.positions * self.width if self.learns_positions else 0
+        tables += 2 * embedding * self.width if self.embedding else 0
+        return layers * (projected + feed + router + biases) + self.decoder_layers * projected + tables
 
     def profile(self, mode: str, tokens: int) -> OperationProfile:
         """Return the operations of a step with one sample of so many tokens, in fp32."""
@@ -167,7 +192,6 @@ class _Counting:
         config, b = self.config, FP32_BYTES
         style = STYLES[config.style]
         width, inner, kv = config.width, config.heads * config.head_width, config.kv_heads * config.head_width
-        feed, used = config.feed_forward, config.experts_used
         blocks = [(tokens, tokens)] + ([(tokens, others)] if crossed else [])
         found: list[tuple[Any, ...]] = []
         for asks, keys in blocks:
@@ -180,16 +204,15 @@ class _Counting:
             found.append(
                 ("attention", ways[0] * count, ways[1] * 4 * pairs * inner * count, ways[2] * b * 2 * (asks + keys) * inner * count, 0.0)
             )  # fmt: skip
-        weights = (3 if style.is_gated else 2) * width * feed
-        moved = b * tokens * used * ((3 if style.is_gated else 2) * (width + feed))
-        kernels = (3 if style.is_gated else 2) * config.experts
-        found.append(
-            self._product(kernels * count, 2 * tokens * weights * used * count, moved * count, b * weights * config.experts * count)
-        )  # fmt: skip
+        products = 3 if config.is_gated else 2
+        moved = b * tokens * products * (width * config.experts_used + config.wide_used)
+        flops = 2 * tokens * products * width * config.wide_used
+        kept = b * products * width * config.wide
+        found.append(self._product(products * config.experts * count, flops * count, moved * count, kept * count))
         if style.has_biases:
             norms = (2.0, 2.5) if self.is_training else (1.0, 1.0)
             found.append(("norm", norms[0] * 2 * count, 0.0, norms[1] * 4 * b * tokens * width * count, 0.0))
-        passes = b * tokens * (style.passes * width + style.wide_passes * feed * used)
+        passes = b * tokens * (style.passes * width + style.wide_passes * config.wide_used)
         kernels_light = style.light_kernels
         if self.is_training:
             passes, kernels_light = TRAINING_LIGHT * passes, TRAINING_LIGHT * kernels_light
@@ -203,7 +226,7 @@ class _Counting:
 
     def _kept(self, count: int, tokens: float) -> float:
         config = self.config
-        wide = STYLES[config.style].kept_wide * config.feed_forward * config.experts_used
+        wide = STYLES[config.style].kept_wide * config.wide_used
         return FP32_BYTES * count * tokens * (KEPT * config.width + wide)
 
 
@@ -262,28 +285,50 @@ def similar(name: str) -> list[str]:
 
 _KEYS = {
     "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers"),
-    "width": ("hidden_size", "n_embd", "d_model", "dim"),
+    "width": ("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
     "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads"),
     "kv_heads": ("num_key_value_heads",),
     "head_width": ("head_dim", "d_kv"),
-    "feed_forward": ("intermediate_size", "ffn_dim", "n_inner", "d_ff", "hidden_dim", "encoder_ffn_dim"),
+    "feed_forward": (
+        "intermediate_size",
+        "ffn_dim",
+        "n_inner",
+        "d_ff",
+        "hidden_dim",
+        "encoder_ffn_dim",
+        "ffn_hidden_size",
+    ),
     "vocabulary": ("vocab_size",),
     "positions": ("max_position_embeddings", "n_positions", "max_target_positions", "seq_length", "n_ctx"),
-    "experts": ("num_local_experts", "num_experts"),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
     "experts_used": ("num_experts_per_tok",),
+    "embedding": ("embedding_size", "word_embed_proj_dim"),
 }
 """Names of the same number in the configurations of different models, in the order in which they are looked for."""
 _STYLE_OF = {
     "gpt2": "gpt2", "gpt_neo": "gpt2", "gptj": "gpt2", "gpt_neox": "gpt2", "gpt_bigcode": "gpt2", "phi": "gpt2",
-    "falcon": "gpt2", "bloom": "gpt2", "opt": "opt", "t5": "t5", "mt5": "t5", "umt5": "t5",
+    "falcon": "gpt2", "bloom": "gpt2", "opt": "opt", "t5": "t5", "mt5": "t5", "starcoder2": "gpt2",
     "bert": "bert", "roberta": "bert", "xlm-roberta": "bert", "distilbert": "bert", "electra": "bert", "mpnet": "bert",
     "camembert": "bert", "whisper": "bert", "bart": "bert", "mbart": "bert",
     **dict.fromkeys(
         ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "stablelm", "olmo", "cohere",
-         "internlm2", "granite", "deepseek", "starcoder2", "smollm3", "qwen2_moe", "qwen3_moe"), "llama"),
+         "internlm2", "granite", "deepseek", "smollm3", "qwen2_moe", "qwen3_moe"), "llama"),
 }  # fmt: skip
+"""Types of models whose parameters were compared with those that the maker of one of them states."""
 _FAMILY_OF = {"mistral": "llama", "xlm-roberta": "roberta"}
 """Models with the layers of another family."""
+_ROTARY = frozenset({"gptj", "gpt_neox", "phi", "falcon", "bloom", "starcoder2"})
+"""Families with biases whose positions are not learned."""
+_UNTIED = frozenset(
+    ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "phi", "phi3", "stablelm", "olmo", "internlm2",
+     "granite", "deepseek", "gptj", "gpt_neox", "mt5")
+)  # fmt: skip
+"""Types whose output embeddings are a matrix of their own unless tie_word_embeddings says otherwise."""
+_CROSSED = frozenset({"t5", "mt5", "whisper", "bart", "mbart"})
+_HEAD_WIDTH = {"gemma": 256, "gemma2": 256, "qwen3": 128, "qwen3_moe": 128, "t5": 64, "mt5": 64}
+"""Where head_dim is missing and not the width of the model by its heads."""
+_LEARNED_POSITIONS, _ENDLESS = 1_024, 1_000_000
+"""The longest input where the configuration does not have it: with learned positions, and without."""
 
 
 def read_config(path: Path) -> TransformerConfig:
@@ -332,32 +377,75 @@ def _of_json(said: dict[str, Any], kind: str, file: Path) -> TransformerConfig:
             raise WrongInput(f"{shown_path(file)} has none of the keys {', '.join(_KEYS[name])}")
     assert width is not None
     assert heads is not None
-    if numbers["head_width"] is None and width % heads:
+    head_width = numbers["head_width"] or _HEAD_WIDTH.get(kind)
+    if head_width is None and width % heads:
         raise WrongInput(
             f"{shown_path(file)}: the width {width:,} is not a multiple of the {heads:,} heads, and head_dim is missing"
         )
-    style = _STYLE_OF[kind]
-    crossed = bool(said.get("is_encoder_decoder")) or kind in {"t5", "mt5", "umt5", "whisper", "bart", "mbart"}
+    if numbers["experts_used"] and not numbers["experts"]:
+        raise WrongInput(
+            f"{shown_path(file)} has num_experts_per_tok and none of the keys {', '.join(_KEYS['experts'])}"
+        )
+    style, layers = _STYLE_OF[kind], numbers["layers"] or 0
+    crossed = bool(said.get("is_encoder_decoder")) or kind in _CROSSED
     decoder = _number(said, ("decoder_layers", "num_decoder_layers"), file) if crossed else None
-    return TransformerConfig(
+    dense = numbers["feed_forward"] or 4 * width
+    expert = (_number(said, ("moe_intermediate_size",), file) if numbers["experts"] else None) or dense
+    shared = _number(said, ("shared_expert_intermediate_size",), file)
+    many_shared = _number(said, ("n_shared_experts",), file)
+    embedding = numbers["embedding"] or width
+    made = TransformerConfig(
         name=_name(said, file),
         family=_FAMILY_OF.get(kind, kind),
         style=style,
-        layers=numbers["layers"] or 0,
+        layers=layers,
         width=width,
         heads=heads,
-        kv_heads=numbers["kv_heads"] or heads,
-        head_width=numbers["head_width"] or max(width // heads, 1),
-        feed_forward=numbers["feed_forward"] or 4 * width,
+        kv_heads=_kv_heads(said, kind, numbers["kv_heads"], heads, file),
+        head_width=head_width or max(width // heads, 1),
+        feed_forward=expert,
         vocabulary=numbers["vocabulary"] or 0,
-        positions=numbers["positions"] or 1_000_000,
-        decoder_layers=(decoder or numbers["layers"] or 0) if crossed else 0,
+        positions=numbers["positions"] or _ENDLESS,
+        decoder_layers=(decoder or layers) if crossed else 0,
         encoder_tokens=_number(said, ("max_source_positions",), file) or 0,
         experts=numbers["experts"] or 1,
         experts_used=numbers["experts_used"] or 1,
-        tied=_is_tied(said, file, otherwise=style != "llama"),
+        shared=shared or (many_shared or 0) * expert,
+        dense_layers=_dense_layers(said, layers, file) if numbers["experts"] else 0,
+        dense_feed_forward=dense,
+        gated=_is_gated(said, kind),
+        embedding=embedding if embedding != width else 0,
+        tied=_is_tied(said, file, otherwise=kind not in _UNTIED),
         quantized=_quantization(said, file),
     )
+    if numbers["positions"] is None and made.learns_positions:
+        return msgspec.structs.replace(made, positions=_LEARNED_POSITIONS)
+    return made
+
+
+def _kv_heads(said: dict[str, Any], kind: str, given: int | None, heads: int, file: Path) -> int:
+    """Return the number of heads of keys and values; some types say only whether there is one or not."""
+    if kind == "gpt_bigcode" or (kind == "falcon" and not said.get("new_decoder_architecture")):
+        return 1 if said.get("multi_query", True) else heads
+    return given or _number(said, ("num_kv_heads",), file) or heads
+
+
+def _is_gated(said: dict[str, Any], kind: str) -> bool:
+    """Return whether the feed-forward part of a T5 has three weights."""
+    how = said.get("feed_forward_proj", "gated-gelu" if kind == "mt5" else "relu")
+    return _STYLE_OF[kind] == "t5" and (said.get("is_gated_act") is True or str(how).startswith("gated"))
+
+
+def _dense_layers(said: dict[str, Any], layers: int, file: Path) -> int:
+    """Return how many layers of a model with experts have none."""
+    first = said.get("first_k_dense_replace", 0)
+    every = _number(said, ("moe_layer_freq",), file) or 1
+    step = _number(said, ("decoder_sparse_step",), file) or 1
+    only = said.get("mlp_only_layers") or []
+    if not isinstance(first, int) or not isinstance(only, list):
+        raise WrongInput(f"{shown_path(file)}: first_k_dense_replace must be an integer, mlp_only_layers a list")
+    sparse = (at >= first and at % every == 0 and at not in only and (at + 1) % step == 0 for at in range(layers))
+    return layers - sum(sparse)
 
 
 def _name(said: dict[str, Any], file: Path) -> str:

@@ -18,6 +18,21 @@ def train(x, model=None):
     return x
 def grow(x): x.append(1)
 """
+LIBRARIES = """
+import json
+import os
+import numpy as np
+import pandas as pd
+import scipy.ndimage
+import scipy.special
+import torch
+import torch.nn.functional as F
+def load(): return [1]
+def keep(value): return [value]
+x, y = np.zeros(3), np.ones(3)
+table = pd.DataFrame({"k": [1], "v": [2]})
+given = {"inplace": True}
+"""
 
 
 def test_a_step_depends_on_those_whose_result_it_uses(tmp_path: Path) -> None:
@@ -431,3 +446,37 @@ def test_the_number_of_dependencies_grows_with_the_length_of_the_script(tmp_path
         read = read_script(path)
         found.append((len(dependencies(read.units, read.hazard)), len(read.units)))
     assert found[1][0] / found[0][0] == pytest.approx(found[1][1] / found[0][1], rel=0.1)
+
+
+def test_a_module_of_the_project_that_makes_its_names_keeps_all_steps_in_order(tmp_path: Path) -> None:
+    (tmp_path / "store.py").write_text("SEEN = []\ndef __getattr__(name):\n    SEEN.append(name)\n    return 1\n")
+    read = script(tmp_path, FUNCTIONS + "import store\na = load()\nb = report([store.x])\nc = load()\n")
+    assert read.graph.notes == ("All steps keep their order: store.py:2 defines __getattr__.",)
+    assert read.graph.width == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "F.relu(x)", "F.cross_entropy(x, y, reduction='sum')", "np.add(x, y)", "np.median(x, axis=0)", "np.clip(x, 0, 1)", "np.sum(x, 0)",
+        "scipy.special.expit(x)", "scipy.ndimage.gaussian_filter(x, 1.0)", "table.groupby('k').agg({'v': 'sum'})", "json.dumps([1], indent=2)",
+    ],
+)  # fmt: skip
+def test_a_library_call_with_harmless_arguments_orders_nothing(tmp_path: Path, call: str) -> None:
+    read = script(tmp_path, LIBRARIES + f"a = load()\nb = keep({call})\nc = load()\n")
+    assert [need.task for task in read.graph.tasks for need in task.needs if need.task in {"load", "keep"}] == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "F.relu(x, True)", "F.relu(x, inplace=True)", "F.relu(x, **given)", "F.relu(*given)", "np.add(x, y, x)", "np.median(x, overwrite_input=True)",
+        "np.not_in_the_tables(x)", "scipy.special.expit(x, y)", "scipy.ndimage.gaussian_filter(x, 1.0, output=y)", "table.groupby('k').agg(given)",
+        "table.query('v > @x')", "json.dumps([1], cls=given)", "list(map(os.remove, ['a']))", "strange.VALUE",
+    ],
+)  # fmt: skip
+def test_a_library_call_with_an_argument_that_was_not_thought_of_is_unknown(tmp_path: Path, call: str) -> None:
+    head = LIBRARIES + ("import strange\n" if "strange" in call else "")
+    read = script(tmp_path, head + f"a = load()\nb = keep({call})\nc = load()\n")
+    assert "unknown effects" in read.why("keep", "load")
+    assert "unknown effects" in read.why("load-2", "keep")

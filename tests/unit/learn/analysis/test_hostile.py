@@ -4,14 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.learn.analysis import hostile_arrays, hostile_files, hostile_language
+from tests.unit.learn.analysis import hostile_arrays, hostile_files, hostile_language, hostile_libraries
 from tests.unit.learn.analysis.hostile import HEAD, HOSTILE
 from tests.unit.learn.analysis.orders import mentions, try_scripts
 
-LIBRARIES = ("torch", "torch._dynamo", "numpy", "pandas")
-SCRIPTS = HOSTILE | hostile_language.SCRIPTS | hostile_files.SCRIPTS | hostile_arrays.SCRIPTS
+LIBRARIES = ("torch", "torch._dynamo", "numpy", "pandas", "scipy")
+MORE = hostile_libraries.SCRIPTS
+SCRIPTS = HOSTILE | hostile_language.SCRIPTS | hostile_files.SCRIPTS | hostile_arrays.SCRIPTS | MORE
 NAMES = {
-    "with libraries": [name for name, source in SCRIPTS.items() if mentions(source, LIBRARIES)],
+    "with libraries": [name for name in SCRIPTS if name not in MORE and mentions(SCRIPTS[name], LIBRARIES)],
+    "with arguments of libraries": list(MORE),
     "of objects and names": [name for name, source in HOSTILE.items() if not mentions(source, LIBRARIES)],
     "of the language": [name for name, source in hostile_language.SCRIPTS.items() if not mentions(source, LIBRARIES)],
     "of files": [name for name, source in hostile_files.SCRIPTS.items() if not mentions(source, LIBRARIES)],

@@ -243,3 +243,28 @@ def test_a_library_has_nothing_to_run(tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text("def f(): return 1\n")
     assert requests_of(path) == {}
+
+
+@pytest.mark.parametrize("edited", ["pipeline.py", "helper.py"])
+def test_a_part_of_a_script_that_was_edited_since_is_refused_in_one_sentence(tmp_path: Path, edited: str) -> None:
+    path = tmp_path / "pipeline.py"
+    path.write_text(PIPELINE.replace("import sys", "import sys\nimport helper"))
+    (tmp_path / "helper.py").write_text("RATE = 1\n")
+    made = requests_of(path, "you")
+    (tmp_path / edited).write_text("# a new first line\n" + (tmp_path / edited).read_text())
+    done = subprocess.run(
+        made["prepare"].command, cwd=made["prepare"].work_dir, capture_output=True, text=True, check=False
+    )
+    refused = f"{edited} was changed after the script was divided; analyze and submit pipeline.py again.\n"
+    assert (done.returncode, done.stderr) == (1, refused)
+    assert not (tmp_path / "numbers.json").exists()
+
+
+def test_a_part_is_refused_if_a_file_of_its_project_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.py"
+    path.write_text(PIPELINE.replace("import sys", "import sys\nimport helper"))
+    (tmp_path / "helper.py").write_text("RATE = 1\n")
+    made = requests_of(path, "you")
+    (tmp_path / "helper.py").unlink()
+    done = subprocess.run(made["greet"].command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("helper.py was changed after")) == (1, True)

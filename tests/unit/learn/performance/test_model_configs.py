@@ -21,7 +21,9 @@ PUBLISHED = {
     "meta-llama/Llama-2-13b-hf": 13.0e9, "meta-llama/Llama-3-8B": 8.03e9, "meta-llama/Llama-3-70B": 70.6e9,
     "meta-llama/Llama-3.2-1B": 1.24e9, "TinyLlama/TinyLlama-1.1B-Chat-v1.0": 1.10e9, "mistralai/Mistral-7B-v0.1": 7.24e9,
     "mistralai/Mixtral-8x7B-v0.1": 46.7e9, "Qwen/Qwen2.5-7B": 7.62e9, "Qwen/Qwen2.5-0.5B": 494e6, "microsoft/phi-2": 2.78e9,
-    "stabilityai/stablelm-3b-4e1t": 2.80e9, "01-ai/Yi-34B": 34.4e9,
+    "stabilityai/stablelm-3b-4e1t": 2.80e9, "01-ai/Yi-34B": 34.4e9, "google/gemma-2-9b": 9.24e9, "google/gemma-2-2b": 2.61e9,
+    "google/flan-t5-base": 248e6, "google/flan-t5-xl": 2.85e9, "Qwen/Qwen3-8B": 8.19e9, "facebook/bart-base": 139e6,
+    "facebook/bart-large": 406e6,
 }  # fmt: skip
 """Parameters as the makers of the models state them."""
 
@@ -31,6 +33,85 @@ def test_a_known_model_has_the_parameters_that_its_maker_states(name: str) -> No
     found = model_configs.find(name)
     assert found is not None
     assert found.parameters == pytest.approx(PUBLISHED[name], rel=0.02)
+
+
+def decoder(width: int, layers: int, heads: int, feed: int, words: int, **more: Any) -> dict[str, Any]:
+    """A configuration with the keys that most types use."""
+    return {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": feed,
+            "vocab_size": words, **more}  # fmt: skip
+
+
+CONFIGS: dict[str, tuple[str, float, dict[str, Any]]] = {
+    "Qwen3-30B-A3B": ("qwen3_moe", 30.5e9, decoder(2048, 48, 32, 6144, 151936, num_key_value_heads=4, head_dim=128, num_experts=128,
+        num_experts_per_tok=8, moe_intermediate_size=768, decoder_sparse_step=1, mlp_only_layers=[])),
+    "Qwen1.5-MoE-A2.7B": ("qwen2_moe", 14.3e9, decoder(2048, 24, 16, 5632, 151936, num_key_value_heads=16, num_experts=60,
+        num_experts_per_tok=4, moe_intermediate_size=1408, shared_expert_intermediate_size=5632, decoder_sparse_step=1)),
+    "deepseek-moe-16b": ("deepseek", 16.4e9, decoder(2048, 28, 16, 10944, 102400, num_key_value_heads=16, n_routed_experts=64,
+        n_shared_experts=2, num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=1, moe_layer_freq=1)),
+    "Mixtral-8x7B": ("mixtral", 46.7e9, decoder(4096, 32, 32, 14336, 32000, num_key_value_heads=8, num_local_experts=8,
+        num_experts_per_tok=2)),
+    "gemma-2b": ("gemma", 2.51e9, decoder(2048, 18, 8, 16384, 256000, num_key_value_heads=1, head_dim=256)),
+    "gemma-2-9b": ("gemma2", 9.24e9, decoder(3584, 42, 16, 14336, 256000, num_key_value_heads=8)),
+    "phi-3-mini": ("phi3", 3.82e9, decoder(3072, 32, 32, 8192, 32064)),
+    "phi-2": ("phi", 2.78e9, decoder(2560, 32, 32, 10240, 51200)),
+    "falcon-7b": ("falcon", 6.92e9, decoder(4544, 32, 71, 18176, 65024, multi_query=True, num_kv_heads=71)),
+    "falcon-40b": ("falcon", 41.3e9, decoder(8192, 60, 128, 32768, 65024, num_kv_heads=8, new_decoder_architecture=True)),
+    "bloom-560m": ("bloom", 559e6, {"n_embed": 1024, "n_layer": 24, "num_attention_heads": 16, "vocab_size": 250880}),
+    "gpt-j-6b": ("gptj", 6.05e9, {"n_embd": 4096, "n_layer": 28, "n_head": 16, "n_inner": None, "vocab_size": 50400}),
+    "starcoder": ("gpt_bigcode", 15.5e9, {"n_embd": 6144, "n_layer": 40, "n_head": 48, "n_inner": 24576, "vocab_size": 49152,
+        "n_positions": 8192, "multi_query": True}),
+    "starcoder2-3b": ("starcoder2", 3.03e9, decoder(3072, 30, 24, 12288, 49152, num_key_value_heads=2)),
+    "gpt-neox-20b": ("gpt_neox", 20.55e9, decoder(6144, 44, 64, 24576, 50432)),
+    "gpt-neo-1.3B": ("gpt_neo", 1.316e9, {"hidden_size": 2048, "num_layers": 24, "num_heads": 16, "vocab_size": 50257,
+        "max_position_embeddings": 2048}),
+    "command-r": ("cohere", 35e9, decoder(8192, 40, 64, 22528, 256000, num_key_value_heads=64)),
+    "opt-350m": ("opt", 331e6, decoder(1024, 24, 16, 0, 50272, intermediate_size=None, ffn_dim=4096, word_embed_proj_dim=512,
+        max_position_embeddings=2048)),
+    "electra-small": ("electra", 13.5e6, decoder(256, 12, 4, 1024, 30522, embedding_size=128, max_position_embeddings=512)),
+    "flan-t5-xl": ("t5", 2.85e9, {"d_model": 2048, "d_ff": 5120, "d_kv": 64, "num_heads": 32, "num_layers": 24,
+        "vocab_size": 32128, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "mt5-small": ("mt5", 300e6, {"d_model": 512, "d_ff": 1024, "d_kv": 64, "num_heads": 6, "num_layers": 8, "vocab_size": 250112}),
+    "bart-large": ("bart", 406e6, {"d_model": 1024, "encoder_layers": 12, "decoder_layers": 12, "encoder_ffn_dim": 4096,
+        "encoder_attention_heads": 16, "vocab_size": 50265, "max_position_embeddings": 1024}),
+    "mbart-large-50": ("mbart", 611e6, {"d_model": 1024, "encoder_layers": 12, "decoder_layers": 12, "encoder_ffn_dim": 4096,
+        "encoder_attention_heads": 16, "vocab_size": 250054, "max_position_embeddings": 1024}),
+    "camembert-base": ("camembert", 110.6e6, decoder(768, 12, 12, 3072, 32005, max_position_embeddings=514)),
+    "mpnet-base": ("mpnet", 109.5e6, decoder(768, 12, 12, 3072, 30527, max_position_embeddings=514)),
+    "internlm2-7b": ("internlm2", 7.74e9, decoder(4096, 32, 32, 14336, 92544, num_key_value_heads=8)),
+    "granite-3.0-8b": ("granite", 8.17e9, decoder(4096, 40, 32, 12800, 49155, num_key_value_heads=8, tie_word_embeddings=True)),
+    "SmolLM3-3B": ("smollm3", 3.08e9, decoder(2048, 36, 16, 11008, 128256, num_key_value_heads=4)),
+    "OLMo-1B": ("olmo", 1.18e9, decoder(2048, 16, 16, 8192, 50304, tie_word_embeddings=True)),
+    "Qwen3-8B": ("qwen3", 8.19e9, decoder(4096, 36, 32, 12288, 151936, num_key_value_heads=8)),
+}  # fmt: skip
+"""Type, parameters as the maker states them, and the configuration, mostly without what is the default of the type."""
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_published_configuration_has_the_parameters_that_its_maker_states(name: str, tmp_path: Path) -> None:
+    kind, parameters, said = CONFIGS[name]
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, **said}))
+    assert model_configs.read_config(tmp_path).parameters == pytest.approx(parameters, rel=0.03)
+
+
+def test_every_supported_type_was_compared_with_a_published_model() -> None:
+    known = {one.family for one in model_configs.shipped().values()} | {"xlm-roberta", "mistral"}
+    assert set(model_configs._STYLE_OF) <= known | {kind for kind, _, _ in CONFIGS.values()}
+
+
+def test_a_token_uses_its_experts_and_the_shared_ones_only(tmp_path: Path) -> None:
+    kind, _, said = CONFIGS["deepseek-moe-16b"]
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, **said}))
+    read = model_configs.read_config(tmp_path)
+    assert (read.shared, read.dense_layers, read.dense_feed_forward) == (2 * 1408, 1, 10944)
+    flops = read.profile("infer", 1).groups[:, 2].sum()
+    assert flops == pytest.approx(2 * (2.8e9 - 102400 * 2048), rel=0.1)  # its maker: 2.8e9 activated parameters
+
+
+def test_the_number_of_experts_must_be_there(tmp_path: Path) -> None:
+    said = {"model_type": "mixtral", "num_experts_per_tok": 2, **decoder(64, 2, 2, 128, 1000)}
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    with pytest.raises(WrongInput, match="has num_experts_per_tok and none of the keys num_local_experts"):
+        model_configs.read_config(tmp_path)
 
 
 @pytest.mark.parametrize(

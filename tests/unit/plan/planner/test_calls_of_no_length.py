@@ -166,3 +166,20 @@ def test_a_model_larger_than_its_gpu_is_a_broken_rule_with_preloading_too() -> N
             "r0/a needs 25 GB on each GPU; GPU 0 or one next to it has 20 GB.",
             "r0/b needs 25 GB on each GPU; GPU 0 or one next to it has 20 GB.",
         ]
+
+
+@pytest.mark.parametrize("name", ["search", "auto", "heft_affinity"])
+def test_a_problem_in_which_nothing_takes_time_has_a_plan_of_no_length(name: str) -> None:
+    made = problem_of(
+        Instance(
+            FORMAT,
+            {"A": WrittenModel(5.0, load_time_s=0.0)},
+            [WrittenGpu("g0", memory_gb=40.0), WrittenGpu("g1", memory_gb=40.0)],
+            {"v": workflow(("a", "A", 0.0, ""))},
+            [WrittenRequest("r0", "v"), WrittenRequest("r1", "v")],
+            "nothing_takes_time",
+            switch_overhead_s=0.0,
+        )
+    )
+    found = strategy(name)(made, SearchBudget(1, 400))
+    assert (found.makespan_s, check(made, found)) == (0.0, [])

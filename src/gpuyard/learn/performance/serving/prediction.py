@@ -156,11 +156,14 @@ class _Served(msgspec.Struct, frozen=True):
         layer = self._products([(tokens, inner + 2 * kv, width), (tokens, width, inner)])
         used, each = self._experts(tokens)
         layer += self._products([(each, gated * wide, width), (each, width, wide)]).times(used)
+        if config.shared:
+            part = config.shared / parts
+            layer += self._products([(tokens, gated * part, width), (tokens, width, part)])
         passed = [
             2 * width,
             2 * width,
             2 * (inner + kv),
-            (gated + 1) * wide * config.experts_used,
+            (gated + 1) * (wide * config.experts_used + config.shared / parts),
             3 * width,
             3 * width,
         ]

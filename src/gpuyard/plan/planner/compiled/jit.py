@@ -18,7 +18,15 @@ import numpy as np
 
 from gpuyard.plan.planner import code_mode
 
-INTERPRETED: Final = code_mode.plain
+
+def _is_disabled() -> bool:
+    """Return whether Numba leaves functions as they are, as NUMBA_DISABLE_JIT=1 asks it to."""
+    import numba
+
+    return bool(getattr(numba.config, "DISABLE_JIT", 0))
+
+
+INTERPRETED: Final = code_mode.plain or _is_disabled()
 """Whether the functions of this folder run as plain Python in this process."""
 
 F = TypeVar("F", bound=Callable[..., object])

@@ -141,7 +141,7 @@ def improved(problem: Problem, budget: SearchBudget, known: list[Plan], *, at_le
             searches.append(_Sessions(problem, best, lists, others, effort, source_of(3 * budget.seed + 1)))
         searches.append(_Moves(problem, best, others, effort, source_of(3 * budget.seed + 2)))
     if len(problem.calls):
-        _take_turns(searches, effort)
+        _take_turns(searches, effort, best)
     return best.plan
 
 
@@ -238,11 +238,14 @@ class _Search(Protocol):
         """Search for so many rounds, or until the budget ends; offer better plans. Return whether it paid."""
 
 
-def _take_turns(searches: list[_Search], effort: _Effort) -> None:
-    """Run an episode of the search with the least weighted work so far, until the budget ends (stride scheduling)."""
+def _take_turns(searches: list[_Search], effort: _Effort, best: _Best) -> None:
+    """Run an episode of the search with the least weighted work so far, until the budget ends (stride scheduling).
+
+    A plan that takes no time is the best one; the costs of the searches are relative to the makespan.
+    """
     passed, weight = [0.0] * len(searches), [1.0] * len(searches)
     rounds = [search.episodes.first for search in searches]
-    while effort.has_more():
+    while best.worth.makespan_s > 0 and effort.has_more():
         turn = passed.index(min(passed))
         began_s = effort.done_s
         weight[turn] = 1.0 if searches[turn].episode(rounds[turn]) else max(LEAST_WEIGHT, weight[turn] / 2)
