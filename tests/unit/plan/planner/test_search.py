@@ -23,6 +23,7 @@ from gpuyard.plan.planner.strategies.search import (
     CHOICES,
     MOVES,
     SESSIONS,
+    _Best,
     _Effort,
     _Episodes,
     _take_turns,
@@ -266,9 +267,10 @@ class Paying:
 
 
 def test_a_search_that_finds_better_plans_gets_more_work_and_none_gets_nothing() -> None:
-    effort = _Effort(drawn("chain", 60, 2), SearchBudget(rounds=1000))
+    asked, budget = drawn("chain", 60, 2), SearchBudget(rounds=1000)
+    effort = _Effort(asked, budget)
     always, sometimes, never = (Paying(effort, every) for every in (1, 3, 0))
-    _take_turns([never, sometimes, always], effort)
+    _take_turns([never, sometimes, always], effort, _Best(asked, budget))
     assert always.count + sometimes.count + never.count == 1000
     assert always.count > 1.5 * sometimes.count
     assert sometimes.count > 1.5 * never.count
