@@ -180,7 +180,7 @@ def test_a_tenant_at_its_limit_fires_for_those_who_may_see_it(large: RestCluster
 
 
 def test_a_spent_budget_fires(large: RestCluster) -> None:
-    large.tell(SetTenant(Tenant(TenantId("lab"), budget=Budget(1e-6, 3600.0))))
+    large.tell(SetTenant(Tenant(TenantId("lab"), budget=Budget(1e-9, 3600.0))))
     large.submit(tenant_id="lab")
     large.submit(tenant_id="lab")
     limit_fires(large, {"limit": "budget", "tenant": "lab"})

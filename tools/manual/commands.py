@@ -7,7 +7,22 @@ from typer.main import get_command
 
 GROUPS = {
     "a cluster": ("up", "down", "server", "agent"),
-    "tasks": ("submit", "run", "demo", "ps", "show", "logs", "cancel", "explain", "lease"),
+    "tasks": (
+        "submit",
+        "run",
+        "demo",
+        "ps",
+        "show",
+        "logs",
+        "cancel",
+        "hold",
+        "release",
+        "suspend",
+        "resume",
+        "priority",
+        "explain",
+        "lease",
+    ),
     "the cluster": (
         "gpus",
         "nodes",
