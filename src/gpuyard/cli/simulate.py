@@ -174,8 +174,8 @@ def simulate(
         note = f"{jobs.description}{', run times known' if oracle else ''}. {_assumptions(jobs.assumptions)}"
         _write_report(report, note, [run.result for run in found], sure)
     if jobs_csv is not None:
-        write_jobs(jobs_csv, jobs, found)
-        print(f"Written: {jobs_csv}, {jobs.workload.tasks:,} jobs of each policy.", file=sys.stderr)
+        rows_of = write_jobs(jobs_csv, jobs, found)
+        print(f"Written: {jobs_csv}, {_jobs_of([run.name for run in found], rows_of)}.", file=sys.stderr)
     if as_json:
         rows = {run.name: {**run.figures, "prediction": accuracy(run.result.forecasts)} for run in found}
         for name, each in sure.items():
@@ -186,6 +186,17 @@ def simulate(
         print_intervals(sure)
         _print_recorded_policy(jobs, found)
         _print_assumptions(jobs.assumptions)
+
+
+def _jobs_of(names: list[str], counts: list[int]) -> str:
+    """Say how many jobs each policy has: 3 jobs of each policy, or 3 jobs of recorded, 6 jobs of same."""
+    if len(set(counts)) == 1:
+        return f"{_counted(counts[0], 'job')} of each policy"
+    return ", ".join(f"{_counted(count, 'job')} of {name}" for name, count in zip(names, counts, strict=True))
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word if count == 1 else word + 's'}"
 
 
 def _refuse(*rules: tuple[object, str]) -> None:

@@ -108,6 +108,8 @@ class JobSet:
     """Gives a policy of one's own the settings of this cluster."""
     assumptions: Mapping[str, Any] = field(default_factory=dict)
     """What no trace records and was assumed instead: the share of preemptible jobs, their checkpoints, the seed."""
+    recorded_workload: Workload | None = None
+    """The tasks of the recorded run; `workload` may have more, fewer or others with the same numbers."""
 
 
 def trace_jobs(
@@ -219,6 +221,7 @@ def journal_jobs(
         "tasks were still running at the end of the journal and were omitted": found.still_running,
         "tasks were still waiting then, or depended on one of these, and were omitted": found.still_waiting,
     }
+    recorded = found
     if changes != Changes():
         found = changes.apply_to(found, Random(seed).random)  # noqa: S311 - tasks, not secrets
     return JobSet(
@@ -228,6 +231,7 @@ def journal_jobs(
         () if resample else (PolicyRun(result, perf_counter() - began),),
         found.variants,
         found.here,
+        recorded_workload=recorded,
     )
 
 
@@ -286,11 +290,18 @@ def simulate(
     return simulated()
 
 
-def write_jobs(path: Path | str, jobs: JobSet, runs: Sequence[PolicyRun]) -> None:
-    """Write a CSV file with one row for each job and policy (`gpuyard.simulator.job_table` has the columns)."""
+def write_jobs(path: Path | str, jobs: JobSet, runs: Sequence[PolicyRun]) -> list[int]:
+    """Write a CSV file with one row for each job and policy (`gpuyard.simulator.job_table` has the columns).
+
+    Return the number of rows of each run: a task that a run refused has none.
+    """
     to = path_of("path", path)
+    recorded = jobs.workload if jobs.recorded_workload is None else jobs.recorded_workload
     try:
-        write_job_table(to, jobs.workload, (run.result for run in runs))
+        return write_job_table(
+            to,
+            ((recorded if any(run is one for one in jobs.recorded) else jobs.workload, run.result) for run in runs),
+        )
     except OSError as error:
         raise WrongInput(f"{shown_path(to)} cannot be written: {error.strerror}.") from None
 

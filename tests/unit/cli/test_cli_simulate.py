@@ -118,6 +118,31 @@ def test_the_jobs_of_a_journal_are_written_with_its_unix_times(
     assert [row for row in rows if row[0] == "same"] == expected
 
 
+@pytest.mark.parametrize(
+    ("factor", "counts"), [("2", "2 jobs of recorded, 3 jobs of same"), ("0", "2 jobs of recorded, 1 job of same")]
+)
+def test_recorded_rows_are_those_of_the_journal_also_in_another_mix(
+    factor: str, counts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = ClusterStory(policy="fifo", backfill="none")
+    story.is_split(online=0.5)
+    story.has_nodes(1, gpus_each=8)
+    story.submits(task("serve", gpus=2, runs_for=30, online=True))
+    story.passes(10)
+    story.submits(task("train", gpus=4, runs_for=100))
+    story.runs_out()
+    path = written(story, tmp_path) / "jobs.csv"
+    words = ("--journal", tmp_path, "--policy", "same", "--mix", f"class:online={factor}", "--jobs-csv", path)
+    assert simulated(monkeypatch, *words) == 0
+    assert f"Written: {path}, {counts}." in capsys.readouterr().err
+    with path.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["policy"] == "recorded"]
+    assert [(row["name"], row["gpu_num"], float(row["duration_s"]), float(row["jct_s"])) for row in rows] == [
+        ("serve", "2", 30.0, 30.0),
+        ("train", "4", 100.0, 100.0),
+    ]
+
+
 def test_jobs_with_speeds_are_simulated_on_several_gpu_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
