@@ -89,7 +89,7 @@ class PolicyRun:
 
     @property
     def unfinished(self) -> int:
-        """Number of tasks that never end; `gpuyard.simulator.run.NEVER_END` says why."""
+        """Number of tasks that never end; `result.never_end` says why."""
         return len(self.result.recorder.lives) - self.result.measures.jobs
 
 
