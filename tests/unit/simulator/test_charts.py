@@ -34,8 +34,8 @@ def test_a_single_point_has_a_marker_and_a_line_has_none(
 @pytest.mark.parametrize("name", ["waiting", "in_use"])
 def test_the_time_axis_has_hours_below_two_days(name: str, one_job: list[Result], three_days: list[Result]) -> None:
     (hours,), (days,) = figure_of(name, one_job).axes, figure_of(name, three_days).axes
-    assert (hours.get_xlabel(), max(hours.lines[0].get_xdata())) == ("hours", 2.0)  # type: ignore[arg-type]
-    assert (days.get_xlabel(), round(max(days.lines[0].get_xdata()))) == ("days", 3)  # type: ignore[arg-type]
+    assert (hours.get_xlabel(), hours.dataLim.x1) == ("hours", 2.0)
+    assert (days.get_xlabel(), round(days.dataLim.x1)) == ("days", 3)
 
 
 @pytest.mark.parametrize("name", ["waiting", "in_use"])
