@@ -103,7 +103,7 @@ def simulate(
     from gpuyard.cli.input.what_if_options import journal_with
     from gpuyard.cli.output.simulation_intervals import as_figures, print_intervals
     from gpuyard.simulator.accuracy import accuracy
-    from gpuyard.simulator.comparison import ORACLE, intervals, variant_names, write_jobs
+    from gpuyard.simulator.comparison import ORACLE, counted, intervals, variant_names, write_jobs
     from gpuyard.simulator.comparison import simulate as simulate_runs
 
     under = partial(scenario_of, elastic=elastic or (), suspend_idle=suspend_idle, price=price, failures=failures)
@@ -162,12 +162,12 @@ def simulate(
             if all(run is not one for one in jobs.recorded) and (
                 refused := jobs.workload.tasks - len(run.result.recorder.lives)
             ):
-                missing.append(f"Under {run.name} {_counted(refused, 'task')} {'is' if refused == 1 else 'are'} refused: no node or limit of this cluster allows {'it' if refused == 1 else 'them'}.")  # fmt: skip
+                missing.append(f"Under {run.name} {counted(refused, 'task')} {'is' if refused == 1 else 'are'} refused: no node or limit of this cluster allows {'it' if refused == 1 else 'them'}.")  # fmt: skip
                 print(missing[-1], file=sys.stderr)
             if run.unfinished:
-                missing.append(f"Under {run.name} {_counted(run.unfinished, 'task')} never {'ends' if run.unfinished == 1 else 'end'}: {run.result.never_end}.")  # fmt: skip
+                missing.append(f"Under {run.name} {counted(run.unfinished, 'task')} never {'ends' if run.unfinished == 1 else 'end'}: {run.result.never_end}.")  # fmt: skip
                 print(missing[-1], file=sys.stderr)
-    if missing and len(found) > 1:
+    if missing and len({run.name for run in found}) > 1:
         missing.append(DIFFERENT_TASKS)
         print(DIFFERENT_TASKS, file=sys.stderr)
     if oracle and not any(ORACLE in run.name for run in found):
@@ -198,13 +198,11 @@ def simulate(
 
 def _jobs_of(names: list[str], counts: list[int]) -> str:
     """Say how many jobs each policy has: 3 jobs of each policy, or 3 jobs of recorded, 6 jobs of same."""
+    from gpuyard.simulator.comparison import counted
+
     if len(set(counts)) == 1:
-        return f"{_counted(counts[0], 'job')} of each policy"
-    return ", ".join(f"{_counted(count, 'job')} of {name}" for name, count in zip(names, counts, strict=True))
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word if count == 1 else word + 's'}"
+        return f"{counted(counts[0], 'job')} of each policy"
+    return ", ".join(f"{counted(count, 'job')} of {name}" for name, count in zip(names, counts, strict=True))
 
 
 def _refuse(*rules: tuple[object, str]) -> None:

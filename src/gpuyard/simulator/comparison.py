@@ -143,7 +143,7 @@ def trace_jobs(
     }
     return JobSet(
         on_cluster(jobs, where),
-        f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs",
+        f"{counted(len(jobs), 'job')} of {trace.name} on {counted(len(where.nodes), 'node')} with {counted(where.gpus, 'GPU')}",
         _notes(counts),
         assumptions={"preemptible": preemptible, "checkpoints": checkpoints, "seed": seed},
     )
@@ -173,8 +173,8 @@ def generated_jobs(
     return JobSet(
         on_cluster(jobs, where),
         (
-            f"{count:,} jobs generated from seed {seed} for {load:g} of the {where.gpus:,} GPUs of "
-            f"{len(where.nodes):,} nodes"
+            f"{counted(count, 'job')} generated from seed {seed} for {load:g} of the {counted(where.gpus, 'GPU')} of "
+            f"{counted(len(where.nodes), 'node')}"
         ),
         assumptions={"preemptible": preemptible, "checkpoints": checkpoints, "seed": seed},
     )
@@ -226,7 +226,7 @@ def journal_jobs(
         found = changes.apply_to(found, Random(seed).random)  # noqa: S311 - tasks, not secrets
     return JobSet(
         found,
-        f"{found.tasks:,} tasks of the journal in {folder}, on at most {found.gpus:,} GPUs",
+        f"{counted(found.tasks, 'task')} of the journal in {folder}, on at most {counted(found.gpus, 'GPU')}",
         _notes(counts),
         () if resample else (PolicyRun(result, perf_counter() - began),),
         found.variants,
@@ -390,6 +390,11 @@ def _streams(seed: int) -> RandomStreams:
         return Random(f"{name} {seed}").random  # noqa: S311 - jobs, not secrets
 
     return stream
+
+
+def counted(count: int, word: str) -> str:
+    """Return a count with its noun: 1 job, 1,000 jobs."""
+    return f"{count:,} {word if count == 1 else word + 's'}"
 
 
 def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:
