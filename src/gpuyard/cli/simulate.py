@@ -37,12 +37,15 @@ TITLES = {
     "preemption_loss_gpu_hours": ("PREEMPTION LOSS", "{:,.0f}"),
 }
 """Optional figures, with their formats."""
+DIFFERENT_TASKS = "Figures cover only tasks that end, so averages of different rows cover different tasks."
+"""Said if tasks are refused or never end."""
 LEGEND = (
-    "Times in seconds; QUEUE is time without GPUs, SLOWDOWN the mean of time from submission to end over time with GPUs, "
-    "WORST the largest one, FAIRNESS 1 if all users wait equally long"
+    "Times in seconds; QUEUE is time without GPUs, SLOWDOWN the mean of time from submission to end over time with GPUs "
+    "(which counts as at least 10 s), WORST the largest one, FAIRNESS 1 if all users wait equally long"
 )
 FURTHER_LEGEND = {
     "p95_ftf": ", FTF time to end over the time with an even share of the GPUs",
+    "gpu_hours_up": ", USED the part of all GPU-hours in use, in rows with +elastic or +suspend of the GPU-hours up",
     "preemption_loss_gpu_hours": ", PREEMPTION LOSS the GPU-hours of repeated work, stops and restarts",
 }
 """What is added to the legend if the table has this figure."""
@@ -100,9 +103,8 @@ def simulate(
     from gpuyard.cli.input.what_if_options import journal_with
     from gpuyard.cli.output.simulation_intervals import as_figures, print_intervals
     from gpuyard.simulator.accuracy import accuracy
-    from gpuyard.simulator.comparison import ORACLE, intervals, variant_names, write_jobs
+    from gpuyard.simulator.comparison import ORACLE, counted, intervals, variant_names, write_jobs
     from gpuyard.simulator.comparison import simulate as simulate_runs
-    from gpuyard.simulator.run import NEVER_END
 
     under = partial(scenario_of, elastic=elastic or (), suspend_idle=suspend_idle, price=price, failures=failures)
     under(seed)  # wrong options are reported before anything is read
@@ -148,6 +150,7 @@ def simulate(
         if not names:
             return
     found: list[PolicyRun] = []
+    missing: list[str] = []
     for number in range(repeat):
         if number:
             jobs = what_if(journal, seed=seed + number) if journal is not None else _jobs(trace, generate, _Options(seed + number, fractional, nodes, cluster, pool, throughputs, interference, saved))  # fmt: skip
@@ -159,9 +162,14 @@ def simulate(
             if all(run is not one for one in jobs.recorded) and (
                 refused := jobs.workload.tasks - len(run.result.recorder.lives)
             ):
-                print(f"Under {run.name} {refused:,} tasks are refused: no node or limit of this cluster allows them.", file=sys.stderr)  # fmt: skip
+                missing.append(f"Under {run.name} {counted(refused, 'task')} {'is' if refused == 1 else 'are'} refused: no node or limit of this cluster allows {'it' if refused == 1 else 'them'}.")  # fmt: skip
+                print(missing[-1], file=sys.stderr)
             if run.unfinished:
-                print(f"Under {run.name} {run.unfinished:,} tasks never end: {NEVER_END}.", file=sys.stderr)  # fmt: skip
+                missing.append(f"Under {run.name} {counted(run.unfinished, 'task')} never {'ends' if run.unfinished == 1 else 'end'}: {run.result.never_end}.")  # fmt: skip
+                print(missing[-1], file=sys.stderr)
+    if missing and len({run.name for run in found}) > 1:
+        missing.append(DIFFERENT_TASKS)
+        print(DIFFERENT_TASKS, file=sys.stderr)
     if oracle and not any(ORACLE in run.name for run in found):
         print("--oracle has no effect: none of these policies uses run times.", file=sys.stderr)
     if repeat > 1:
@@ -172,10 +180,10 @@ def simulate(
     sure = intervals(found, seed)
     if report is not None:
         note = f"{jobs.description}{', run times known' if oracle else ''}. {_assumptions(jobs.assumptions)}"
-        _write_report(report, note, [run.result for run in found], sure)
+        _write_report(report, note, [run.result for run in found], sure, missing)
     if jobs_csv is not None:
-        write_jobs(jobs_csv, jobs, found)
-        print(f"Written: {jobs_csv}, {jobs.workload.tasks:,} jobs of each policy.", file=sys.stderr)
+        rows_of = write_jobs(jobs_csv, jobs, found)
+        print(f"Written: {jobs_csv}, {_jobs_of([run.name for run in found], rows_of)}.", file=sys.stderr)
     if as_json:
         rows = {run.name: {**run.figures, "prediction": accuracy(run.result.forecasts)} for run in found}
         for name, each in sure.items():
@@ -186,6 +194,15 @@ def simulate(
         print_intervals(sure)
         _print_recorded_policy(jobs, found)
         _print_assumptions(jobs.assumptions)
+
+
+def _jobs_of(names: list[str], counts: list[int]) -> str:
+    """Say how many jobs each policy has: 3 jobs of each policy, or 3 jobs of recorded, 6 jobs of same."""
+    from gpuyard.simulator.comparison import counted
+
+    if len(set(counts)) == 1:
+        return f"{counted(counts[0], 'job')} of each policy"
+    return ", ".join(f"{counted(count, 'job')} of {name}" for name, count in zip(names, counts, strict=True))
 
 
 def _refuse(*rules: tuple[object, str]) -> None:
@@ -348,7 +365,9 @@ def _check_report(path: Path) -> None:
         raise WrongUse(f"--report: cannot write {path}; use a file in a folder that exists.")
 
 
-def _write_report(path: Path, note: str, results: "list[Result]", sure: "dict[str, IntervalsOfRun]") -> None:
+def _write_report(
+    path: Path, note: str, results: "list[Result]", sure: "dict[str, IntervalsOfRun]", missing: list[str]
+) -> None:
     from gpuyard.simulator.charts import charts_of
     from gpuyard.simulator.report import page
 
@@ -356,7 +375,7 @@ def _write_report(path: Path, note: str, results: "list[Result]", sure: "dict[st
     try:
         for name, content in drawn.items():
             path.with_name(f"{path.stem}-{name}.png").write_bytes(content)
-        path.write_text(page("Policies compared", note, results, drawn, sure), encoding="utf-8")
+        path.write_text(page("Policies compared", note, results, drawn, sure, missing), encoding="utf-8")
     except OSError as error:
         raise WrongUse(f"--report: cannot write {path}: {error.strerror}.") from None
     print(f"Written: {path} and {len(drawn)} pictures beside it.", file=sys.stderr)

@@ -3,7 +3,8 @@
 A trace is one sample, and its jobs are not independent: a burst on Monday delays the jobs of Tuesday. So not jobs but
 blocks of consecutive days are drawn, with replacement and from a circle of all days, until there are as many days as
 before (the circular block bootstrap; Künsch 1989, Politis and Romano 1992). A block has as many days as the cube root of
-their number, rounded up. A job belongs to the day of its submission. 95 of 100 draws lie in the interval.
+their number, rounded up. A job belongs to the day of its submission. 95 of 100 draws lie in the interval. A draw in which
+a policy has no jobs has no averages and is left out for all policies.
 
 All policies are judged on the same draws. The difficulty of a day cancels out of their difference, which can therefore be
 sure where the intervals of the two overlap. The same holds for their ratio, which is taken within each draw: a difference
@@ -56,7 +57,7 @@ class IntervalsOfRun(msgspec.Struct, frozen=True):
 def block_intervals(
     runs: Mapping[str, TaskTimelines], draw: Callable[[], float], draws: int = DRAWS
 ) -> dict[str, IntervalsOfRun]:
-    """Return the intervals of each policy; none if the workload has fewer than five days."""
+    """Return the intervals of each policy; none if the workload has fewer than five days, or if no draw has jobs."""
     found = {name: _Days(lives) for name, lives in runs.items()}
     count = max((days.count for days in found.values()), default=0)
     if count < LEAST_DAYS:
@@ -65,9 +66,13 @@ def block_intervals(
     sampled: dict[str, list[tuple[float, ...]]] = {name: [] for name in found}
     for _ in range(draws):
         weights = _drawn_days(count, block, draw)
-        for name, days in found.items():
-            sampled[name].append(days.figures(weights))
+        jobs = {name: days.jobs(weights) for name, days in found.items()}
+        if all(jobs.values()):
+            for name, days in found.items():
+                sampled[name].append(days.figures(weights, jobs[name]))
     base = next(iter(found))
+    if not sampled[base]:
+        return {}
     return {
         name: _intervals(count, block, each, None if name == base else sampled[base]) for name, each in sampled.items()
     }
@@ -133,9 +138,12 @@ class _Days:
         self._longest = nlargest(len(ended) // 20 + 100, waits)
         """The longest waits with their days, longest first; enough of them for every draw but the strangest."""
 
-    def figures(self, weights: Sequence[int]) -> tuple[float, ...]:
-        """Return average completion time, average wait and 99.9th percentile of the waits of a draw."""
-        jobs = sum(weight * count for weight, count in zip(weights, self._jobs, strict=False)) or 1
+    def jobs(self, weights: Sequence[int]) -> int:
+        """Return the number of jobs of a draw."""
+        return sum(weight * count for weight, count in zip(weights, self._jobs, strict=False))
+
+    def figures(self, weights: Sequence[int], jobs: int) -> tuple[float, ...]:
+        """Return average completion time, average wait and 99.9th percentile of the waits of a draw with this many jobs."""
         jct = fsum(weight * value for weight, value in zip(weights, self._jct, strict=False))
         queue = fsum(weight * value for weight, value in zip(weights, self._queue, strict=False))
         return jct / jobs, queue / jobs, self._tail(weights, TAIL_PART * jobs)

@@ -89,7 +89,7 @@ class PolicyRun:
 
     @property
     def unfinished(self) -> int:
-        """Number of tasks that never end; `gpuyard.simulator.run.NEVER_END` says why."""
+        """Number of tasks that never end; `result.never_end` says why."""
         return len(self.result.recorder.lives) - self.result.measures.jobs
 
 
@@ -108,6 +108,8 @@ class JobSet:
     """Gives a policy of one's own the settings of this cluster."""
     assumptions: Mapping[str, Any] = field(default_factory=dict)
     """What no trace records and was assumed instead: the share of preemptible jobs, their checkpoints, the seed."""
+    recorded_workload: Workload | None = None
+    """The tasks of the recorded run; `workload` may have more, fewer or others with the same numbers."""
 
 
 def trace_jobs(
@@ -141,7 +143,7 @@ def trace_jobs(
     }
     return JobSet(
         on_cluster(jobs, where),
-        f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs",
+        f"{counted(len(jobs), 'job')} of {trace.name} on {counted(len(where.nodes), 'node')} with {counted(where.gpus, 'GPU')}",
         _notes(counts),
         assumptions={"preemptible": preemptible, "checkpoints": checkpoints, "seed": seed},
     )
@@ -171,8 +173,8 @@ def generated_jobs(
     return JobSet(
         on_cluster(jobs, where),
         (
-            f"{count:,} jobs generated from seed {seed} for {load:g} of the {where.gpus:,} GPUs of "
-            f"{len(where.nodes):,} nodes"
+            f"{counted(count, 'job')} generated from seed {seed} for {load:g} of the {counted(where.gpus, 'GPU')} of "
+            f"{counted(len(where.nodes), 'node')}"
         ),
         assumptions={"preemptible": preemptible, "checkpoints": checkpoints, "seed": seed},
     )
@@ -219,15 +221,17 @@ def journal_jobs(
         "tasks were still running at the end of the journal and were omitted": found.still_running,
         "tasks were still waiting then, or depended on one of these, and were omitted": found.still_waiting,
     }
+    recorded = found
     if changes != Changes():
         found = changes.apply_to(found, Random(seed).random)  # noqa: S311 - tasks, not secrets
     return JobSet(
         found,
-        f"{found.tasks:,} tasks of the journal in {folder}, on at most {found.gpus:,} GPUs",
+        f"{counted(found.tasks, 'task')} of the journal in {folder}, on at most {counted(found.gpus, 'GPU')}",
         _notes(counts),
         () if resample else (PolicyRun(result, perf_counter() - began),),
         found.variants,
         found.here,
+        recorded_workload=recorded,
     )
 
 
@@ -286,11 +290,18 @@ def simulate(
     return simulated()
 
 
-def write_jobs(path: Path | str, jobs: JobSet, runs: Sequence[PolicyRun]) -> None:
-    """Write a CSV file with one row for each job and policy (`gpuyard.simulator.job_table` has the columns)."""
+def write_jobs(path: Path | str, jobs: JobSet, runs: Sequence[PolicyRun]) -> list[int]:
+    """Write a CSV file with one row for each job and policy (`gpuyard.simulator.job_table` has the columns).
+
+    Return the number of rows of each run: a task that a run refused has none.
+    """
     to = path_of("path", path)
+    recorded = jobs.workload if jobs.recorded_workload is None else jobs.recorded_workload
     try:
-        write_job_table(to, jobs.workload, (run.result for run in runs))
+        return write_job_table(
+            to,
+            ((recorded if any(run is one for one in jobs.recorded) else jobs.workload, run.result) for run in runs),
+        )
     except OSError as error:
         raise WrongInput(f"{shown_path(to)} cannot be written: {error.strerror}.") from None
 
@@ -379,6 +390,11 @@ def _streams(seed: int) -> RandomStreams:
         return Random(f"{name} {seed}").random  # noqa: S311 - jobs, not secrets
 
     return stream
+
+
+def counted(count: int, word: str) -> str:
+    """Return a count with its noun: 1 job, 1,000 jobs."""
+    return f"{count:,} {word if count == 1 else word + 's'}"
 
 
 def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:

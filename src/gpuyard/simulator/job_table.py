@@ -29,19 +29,24 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def write_job_table(path: Path, workload: Workload, results: Iterable[Result]) -> int:
-    """Write the jobs of all runs, compressed if the name ends in .gz; return the number of rows."""
-    count = 0
+def write_job_table(path: Path, runs: Iterable[tuple[Workload, Result]]) -> list[int]:
+    """Write the jobs of all runs, each with its own workload, compressed if the name ends in .gz.
+
+    Return the number of rows of each run.
+    """
+    counts = []
     with path.open("wb") as raw, ExitStack() as stack:
         packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=raw, mtime=0)) if path.suffix == ".gz" else raw
         file = stack.enter_context(TextIOWrapper(packed, encoding="utf-8", newline=""))
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for result in results:
+        for workload, result in runs:
+            count = 0
             for row in _rows(workload, result):
                 writer.writerow(row)
                 count += 1
-    return count
+            counts.append(count)
+    return counts
 
 
 def _rows(workload: Workload, result: Result) -> Iterator[tuple[object, ...]]:

@@ -32,7 +32,7 @@ class SimulationMeasures(msgspec.Struct, frozen=True):
     moves: int
     """Stops of a task that continues at once on other GPUs."""
     utilization: float
-    """GPU-seconds in use, divided by the GPU-seconds available until the last end."""
+    """GPU-seconds in use, divided by the GPU-seconds until the last end; of elastic or sleeping nodes only while they are up."""
     avg_slowdown: float
     """Bounded slowdown: time from submission to end, divided by the time with GPUs (at least 10 s)."""
     worst_slowdown: float

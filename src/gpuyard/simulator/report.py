@@ -51,6 +51,7 @@ figure { margin: 1.5rem 0 } img { max-width: 100%; height: auto; border: 1px sol
 """
 
 FTF = "Finish-time fairness: jct over the jct with an even share of the GPUs; above 1 the job ends later than with its share. "
+UP = "Utilization: the part of all GPU-hours that is in use, in rows with +elastic or +suspend of the GPU-hours up. "
 LESS_IS_BETTER = frozenset(name for name in COLUMNS if name not in {"jobs", "utilization", "user_fairness"})
 
 
@@ -60,8 +61,9 @@ def page(
     results: Sequence[Result],
     pictures: Mapping[str, bytes],
     intervals: Mapping[str, IntervalsOfRun] | None = None,
+    missing: Sequence[str] = (),
 ) -> str:
-    """Return the page as HTML."""
+    """Return the page as HTML; `missing` are sentences about tasks that the figures do not cover."""
     figures = "".join(
         f'<figure><img alt="{escape(title_of)}" src="data:image/png;base64,{b64encode(pictures[name]).decode()}"></figure>'
         for name, title_of in titles().items()
@@ -70,9 +72,10 @@ def page(
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1><p>{escape(note)}</p>"
+        f"{''.join(f'<p>{escape(sentence)}</p>' for sentence in missing)}"
         f'<div class="wide">{_table(results)}</div>'
         "<p>jct: from submission to end. Queueing: the part of it without GPUs. Slowdown: jct over the time with GPUs, "
-        f"which counts as 10 s at least. {FTF if any('p95_ftf' in it.further for it in results) else ''}"
+        f"which counts as 10 s at least. {UP if any('gpu_hours_up' in it.further for it in results) else ''}{FTF if any('p95_ftf' in it.further for it in results) else ''}"
         "Fairness: Jain's index over users' mean slowdowns, 1 is even.</p>"
         f"{_intervals(intervals or {})}{_accuracies(results)}{figures}</html>\n"
     )

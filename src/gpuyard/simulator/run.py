@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import GpuyardError
-from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.refusals import ClassQuotaTooSmall, Refusal, TenantQuotaTooSmall
 from gpuyard.core.domain.remaining_time import levels_of_run, run_level_of
 from gpuyard.core.domain.task import Estimate, NewTask, TaskSpec
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.explain import why_all_wait
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.policies.policy import Policy
 from gpuyard.core.engine.scheduling.advice import Advisor
@@ -36,8 +37,13 @@ LEAST_SECONDS = 1e-3
 
 ProgressCallback = Callable[[int], None]
 NO_SCENARIO = Scenario()
-NEVER_END = "the nodes that they need are gone, or a task that runs until it is cancelled uses their GPUs or budget"
+NEVER_END = (
+    "needed nodes are gone, a quota or limit is too small, or a task that runs until it is cancelled uses the GPUs or the "
+    "budget"
+)
 """Why tasks are left at the end of a simulation."""
+QUOTA_TOO_SMALL = "the quota of the class or the limit of the tenant has too few GPUs"
+"""The same, if this is known to be the reason of all of them."""
 
 
 class NothingEnded(GpuyardError):
@@ -56,6 +62,8 @@ class Result:
     meter: PowerMeter | None = None
     forecasts: Collection[RuntimeForecast] = ()
     """The run times that were predicted and observed."""
+    never_end: str = NEVER_END
+    """Why tasks are left, if any are."""
 
 
 def simulate_policy(
@@ -99,13 +107,23 @@ def simulate_policy(
         estimate_source = _OracleEstimate() if oracle else _LearnedEstimate(world, predictor(), forecasts)
     world.feed(_orders(world, workload, policy_variant, estimate_source, progress))
     world.run_to_end()
+    never_end = _why_never(world)
     if next(recorder.lives.over(), None) is None:
-        raise NothingEnded(f"Under {policy_variant.name} no task ends: {NEVER_END}.")
+        raise NothingEnded(f"Under {policy_variant.name} no task ends: {never_end}.")
     figures = {"fragmentation": fragmentation.average, **setting.figures()}
     measures = measure(recorder, setting.gpus(workload.gpus))
     if world.preemption_loss_gpu_seconds:  # none without preemptions; unknown in a journal
         figures["preemption_loss_gpu_hours"] = world.preemption_loss_gpu_seconds / HOUR
-    return Result(policy_variant, measures, recorder, figures, setting.meter, forecasts)
+    return Result(policy_variant, measures, recorder, figures, setting.meter, forecasts, never_end)
+
+
+def _why_never(world: World) -> str:
+    """Return why the tasks that are left never end."""
+    state = world.engine.state
+    reasons = why_all_wait(state, state.tasks, world.now)
+    too_small = (ClassQuotaTooSmall, TenantQuotaTooSmall)
+    by_quota = bool(state.tasks) and all(isinstance(reasons.get(task), too_small) for task in state.tasks)
+    return QUOTA_TOO_SMALL if by_quota else NEVER_END
 
 
 def _policies(policy_variant: PolicyVariant) -> Mapping[str, Policy]:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
+from gpuyard.cli.simulate import DIFFERENT_TASKS
 from gpuyard.core.journal.records import JournalEntry
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
-from gpuyard.simulator.run import NEVER_END
+from gpuyard.simulator.run import NEVER_END, QUOTA_TOO_SMALL
 from gpuyard.testing import ClusterStory, task
 
 NAMES = ("fifo", "fifo+backfill")
@@ -74,7 +75,8 @@ def test_the_legend_explains_the_columns_that_the_table_has(
     assert "WORST FTF" in head
     assert "PREEMPTION LOSS" in head
     assert legend.startswith("Times in seconds; ")
-    assert "WORST the largest one" in legend
+    assert "over time with GPUs (which counts as at least 10 s), WORST the largest one" in legend
+    assert "USED" not in legend
     assert "FTF time to end over the time with an even share" in legend
     assert legend.endswith(", PREEMPTION LOSS the GPU-hours of repeated work, stops and restarts.")
     assert simulated(monkeypatch, "--journal", cluster, "--policy", "fifo") == 0
@@ -116,6 +118,31 @@ def test_the_jobs_of_a_journal_are_written_with_its_unix_times(
         rows = [(it["policy"], float(it["submit_s"]), float(it["end_s"])) for it in csv.DictReader(file)]
     expected = [("same", began, began + 100), ("same", began + 30, began + 110)]
     assert [row for row in rows if row[0] == "same"] == expected
+
+
+@pytest.mark.parametrize(
+    ("factor", "counts"), [("2", "2 jobs of recorded, 3 jobs of same"), ("0", "2 jobs of recorded, 1 job of same")]
+)
+def test_recorded_rows_are_those_of_the_journal_also_in_another_mix(
+    factor: str, counts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = ClusterStory(policy="fifo", backfill="none")
+    story.is_split(online=0.5)
+    story.has_nodes(1, gpus_each=8)
+    story.submits(task("serve", gpus=2, runs_for=30, online=True))
+    story.passes(10)
+    story.submits(task("train", gpus=4, runs_for=100))
+    story.runs_out()
+    path = written(story, tmp_path) / "jobs.csv"
+    words = ("--journal", tmp_path, "--policy", "same", "--mix", f"class:online={factor}", "--jobs-csv", path)
+    assert simulated(monkeypatch, *words) == 0
+    assert f"Written: {path}, {counts}." in capsys.readouterr().err
+    with path.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["policy"] == "recorded"]
+    assert [(row["name"], row["gpu_num"], float(row["duration_s"]), float(row["jct_s"])) for row in rows] == [
+        ("serve", "2", 30.0, 30.0),
+        ("train", "4", 100.0, 100.0),
+    ]
 
 
 def test_jobs_with_speeds_are_simulated_on_several_gpu_models(
@@ -428,7 +455,7 @@ def test_tasks_that_arrive_after_their_node_left_are_counted(
     story.loses("node-1")
     written(story, tmp_path)
     assert simulated(monkeypatch, "--journal", tmp_path, "--policy", "same,fifo", "--json") == 0
-    assert capsys.readouterr().err == f"Under fifo 1 tasks never end: {NEVER_END}.\n"
+    assert capsys.readouterr().err == f"Under fifo 1 task never ends: {NEVER_END}.\n{DIFFERENT_TASKS}\n"
 
 
 @pytest.mark.parametrize(
@@ -456,6 +483,35 @@ def test_a_journal_is_simulated_with_one_thing_changed(
     assert found["same"]["avg_jct_s"] == pytest.approx(avg_jct_s, abs=0.001)
 
 
+def test_a_quota_that_leaves_a_class_no_gpus_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = ClusterStory(policy="fifo", backfill="none")
+    story.is_split(online=0.5)
+    story.has_nodes(1, gpus_each=4)
+    story.submits(task("serve", runs_for=30, online=True), task("train", runs_for=100), task("test", runs_for=10))
+    story.runs_out()
+    written(story, tmp_path)
+    monkeypatch.setattr("gpuyard.simulator.charts.charts_of", lambda _: {})
+    words = ("--journal", tmp_path, "--policy", "same", "--quota", "0.9:strict", "--report", tmp_path / "page.html")
+    assert simulated(monkeypatch, *words) == 0
+    notes = (f"Under same 2 tasks never end: {QUOTA_TOO_SMALL}.", DIFFERENT_TASKS)
+    assert capsys.readouterr().err.splitlines()[:2] == [*notes]
+    page = (tmp_path / "page.html").read_text()
+    assert all(f"<p>{note}</p>" in page for note in notes)
+
+
+def test_the_legend_says_which_hours_are_those_of_sleeping_nodes(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--trace", trace, "--cluster", "1x8", "--policy", "fifo", "--suspend-idle", "60")
+    assert simulated(monkeypatch, *words) == 0
+    assert (
+        "USED the part of all GPU-hours in use, in rows with +elastic or +suspend of the GPU-hours up"
+        in capsys.readouterr().out
+    )
+
+
 def test_tasks_of_a_journal_are_drawn_again_for_intervals(
     cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -474,7 +530,7 @@ def test_refused_tasks_are_counted(
     assert simulated(monkeypatch, *words) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["policies"]["same"]["jobs"] == 2
-    assert "Under same 1 tasks are refused: no node or limit of this cluster allows them." in said.err
+    assert "Under same 1 task is refused: no node or limit of this cluster allows it." in said.err
 
 
 @pytest.mark.slow

@@ -78,6 +78,34 @@ def test_a_workload_of_four_days_has_no_interval() -> None:
     assert block_intervals({"fifo": lives(1.0, 2.0, 3.0, 4.0)}, Random(1).random) == {}
 
 
+def few_jobs(*seconds: float) -> TaskTimelines:
+    """Return jobs that start at once and run this long, one every 13.5 days."""
+    found = TaskTimelines()
+    for place, runs in enumerate(seconds):
+        at = 13.5 * DAY * place
+        row = found.begin(TaskId(place + 1), "ann", at)
+        found.start(row, at)
+        found.hold(row, runs)
+        found.end(row, at + runs)
+    return found
+
+
+def test_draws_without_jobs_are_left_out() -> None:
+    found = block_intervals(
+        {"fifo": few_jobs(60.0, 600.0, 1830.0), "slow": few_jobs(120.0, 1200.0, 3660.0)}, Random(1).random
+    )
+    assert found["fifo"].figures["avg_jct_s"].low >= 60.0
+    assert found["slow"].figures["avg_jct_s"].low >= 120.0
+    assert found["slow"].difference is not None
+    assert found["slow"].difference["avg_jct_s"].low >= 60.0
+    assert found["slow"].ratio is not None
+    assert found["slow"].ratio["avg_jct_s"] == (2.0, 2.0)
+
+
+def test_a_policy_under_which_no_job_ends_has_no_interval() -> None:
+    assert block_intervals({"fifo": few_jobs(60.0, 600.0), "none": TaskTimelines()}, Random(1).random) == {}
+
+
 def test_the_same_seed_gives_the_same_intervals() -> None:
     runs = list(simulate(generated_jobs(300, "1x8", seed=2, load=0.1), "fifo,fifo+backfill"))
     assert intervals(runs) == intervals(runs, seed=0) != intervals(runs, seed=1)

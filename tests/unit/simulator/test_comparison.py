@@ -42,6 +42,8 @@ def test_a_trace_is_simulated_with_notes_on_what_was_left_out(tmp_path: Path) ->
     )
     (run,) = gpuyard.simulate(jobs)
     assert (run.name, run.measures.jobs, run.unfinished) == ("default", 1, 0)
+    assert jobs.description.startswith("1 job of ")
+    assert " on 1 node with " in jobs.description
 
 
 def test_wrong_arguments_are_reported_before_anything_is_simulated(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_gang_needs_enough_nodes_that_are_large_enough() -> None:
 
 
 def test_a_run_in_which_nothing_ends_is_reported() -> None:
-    with pytest.raises(NothingEnded, match=r"Under fifo no task ends: the nodes that they need are gone, or"):
+    with pytest.raises(NothingEnded, match=r"Under fifo no task ends: needed nodes are gone, a quota"):
         played("fifo", Job(0, 100, 16))
 
 
