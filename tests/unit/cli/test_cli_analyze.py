@@ -204,3 +204,12 @@ def test_a_very_deeply_nested_file_is_read_or_refused_in_one_sentence(
     source.write_text("x = " + "+".join(["1"] * 20_000) + "\n")
     assert analyze(source) in {0, 2}
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_tasks_without_a_duration_are_named_if_others_have_one(analyze: Analyze, source: Path, capsys: Said) -> None:
+    assert analyze(source, "--duration", "load=10") == 0
+    assert "Durations are not used: add --duration for train." in capsys.readouterr().out
+    assert analyze(source, "--duration", "load=10", "--duration", "train=5") == 0
+    assert "Durations are not used" not in capsys.readouterr().out
+    assert analyze(source) == 0
+    assert "Durations are not used" not in capsys.readouterr().out
