@@ -132,6 +132,9 @@ def _show(graph: "TaskGraph", *, evidence: bool) -> None:
         f"{counted(len(graph.levels), 'level')}; critical path {graph.critical_length:g}{unit} of {graph.total_length:g}{unit}; "
         f"at most {graph.width} at once; speed-up at most {graph.speedup:.2f}."
     )
+    missing = [task.id for task in graph.tasks if task.seconds is None]
+    if 0 < len(missing) < len(graph.tasks):
+        typer.echo(f"Durations are not used: add --duration for {', '.join(missing)}.")
     if graph.critical_path:
         typer.echo(f"Critical path: {' → '.join(graph.critical_path)}.")
     for task in graph.tasks:

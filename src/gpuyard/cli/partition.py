@@ -119,6 +119,10 @@ def _show(found: "Partitioning") -> None:
     ]  # fmt: skip
     names = ("STAGES", "REPLICAS", "MICRO-BATCHES", "STEP MS", "SPEED-UP", "BUBBLE", "COMMUNICATION", "MEMORY GB", "FITS")  # fmt: skip
     print_table(names, rows, right=names)
+    for way in found.omitted:
+        typer.echo(f"Omitted: {way}.")
+    if found.gpus > 1 and found.plans[0].speedup < 1:
+        typer.echo(f"The first way is slower than one GPU (speed-up {found.plans[0].speedup:.2f}).")
     best = found.best_pipeline
     if best is None:
         return

@@ -14,7 +14,7 @@ from gpuyard.core.domain.precision import PRECISIONS
 from gpuyard.input.error_location import shortened
 
 if TYPE_CHECKING:
-    from gpuyard.core.domain.workload import WorkloadSpec
+    from gpuyard.learn.performance.api import DescribedWorkload
     from gpuyard.learn.performance.query import GpuPrediction
     from gpuyard.learn.performance.serving import ServingPrediction
 
@@ -42,6 +42,7 @@ def predict(
 
     from gpuyard.cli.output.printing import print_json
     from gpuyard.learn.performance import api
+    from gpuyard.learn.performance.query import taken_as
     from gpuyard.learn.performance.serving.prediction import BATCHES
 
     if sum(one is not None for one in (name, task, script)) != 1:
@@ -78,19 +79,29 @@ def predict(
         workload = api.workload_of_script(existing_file(script or Path()))
     workload = workload.changed(batch=batch, precision=precision)
     answers = api.predict(workload, gpu, model=model, specs=specs, calibration=calibration)
+    is_named = task is not None or (name is not None and api.is_model_name(name))
+    known = taken_as(workload.spec) if is_named else None
     if as_json:
-        print_json({"work": asdict(workload.spec), "gpus": answers})
+        print_json({"work": asdict(workload.spec), "taken_as": known, "gpus": answers})
         return
-    sys.stdout.write(f"{_assumed(workload.spec)}\n")
+    sys.stdout.write(f"{_assumed(workload, known)}\n")
     _print_steps(answers)
+    if workload.spec.steps > 1:
+        for one in answers:
+            sys.stdout.write(f"{one.gpu}: {workload.spec.steps:,} steps take {_digits(one.seconds)} s.\n")
     _print_other_boards(gpu, [one.gpu for one in answers], specs)
 
 
-def _assumed(work: "WorkloadSpec") -> str:
+def _assumed(workload: "DescribedWorkload", known: str | None) -> str:
     """Return what is predicted in a sentence: some of it was not given by the user, but is a default."""
+    work = workload.spec
     mode = "training" if work.mode == "train" else "inference"
     compiled = ", compiled" if work.compiled else ""
-    return f"{shortened(work.model)}: {mode}, batch {work.batch}, size {work.size}, {work.precision}{compiled}."
+    taken = f" (taken as {known})" if known not in {None, work.model} else ""
+    batch, size = (
+        f"{name} {getattr(work, name)}{' (default)' if name in workload.defaults else ''}" for name in ("batch", "size")
+    )
+    return f"{shortened(work.model)}{taken}: {mode}, {batch}, {size}, {work.precision}{compiled}."
 
 
 def _print_steps(answers: "Sequence[GpuPrediction]") -> None:

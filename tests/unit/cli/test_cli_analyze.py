@@ -204,3 +204,21 @@ def test_a_very_deeply_nested_file_is_read_or_refused_in_one_sentence(
     source.write_text("x = " + "+".join(["1"] * 20_000) + "\n")
     assert analyze(source) in {0, 2}
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_tasks_without_a_duration_are_named_if_others_have_one(analyze: Analyze, source: Path, capsys: Said) -> None:
+    assert analyze(source, "--duration", "load=10") == 0
+    assert "Durations are not used: add --duration for train." in capsys.readouterr().out
+    assert analyze(source, "--duration", "load=10", "--duration", "train=5") == 0
+    assert "Durations are not used" not in capsys.readouterr().out
+    assert analyze(source) == 0
+    assert "Durations are not used" not in capsys.readouterr().out
+
+
+def test_the_later_line_that_uses_files_of_rounds_is_named(analyze: Analyze, source: Path, capsys: Said) -> None:
+    source.write_text(
+        'def make(n): open(f"a{n}", "w").write("1")\nfor n in range(3):\n    make(n)\n'
+        'lines = [open(f"a{n}") for n in range(3)]\nprint(lines)\n'
+    )
+    assert analyze(source) == 0
+    assert "Rounds of make are not independent: file a*, which line 4 uses." in capsys.readouterr().out

@@ -141,3 +141,10 @@ def test_the_function_returns_what_the_command_prints(divide: Partition, model: 
     assert found.best_pipeline is not None
     told = as_json(divide, capsys, model, "deep", "--input", "64x8192", "--gpus", 2, "--gpu", "H200")
     assert [plan["seconds"] for plan in told["plans"]] == [plan.seconds for plan in found.plans]
+
+
+def test_ways_left_out_and_a_way_slower_than_one_gpu_are_reported(divide: Partition, model: Path, capsys: Said) -> None:
+    assert divide(model, "deep", "--input", "8x8192", "--gpus", 3, "--gpu", "a100", "--link", 0.001) == 0
+    out = capsys.readouterr().out
+    assert "Omitted: 3 × 1 stage: 3 replicas do not divide a batch of 8." in out
+    assert "The first way is slower than one GPU (speed-up 0." in out

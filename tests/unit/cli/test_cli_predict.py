@@ -278,3 +278,52 @@ def test_the_manual_lists_the_names_that_are_tested() -> None:
 def test_the_manual_lists_the_gpus_that_ship() -> None:
     page = (Path(__file__).parents[3] / "docs" / "manual" / "performance.md").read_text(encoding="utf-8")
     assert [name for name in shipped().gpus if f"`{name}`" not in page] == []
+
+
+def test_a_name_is_printed_with_the_model_it_was_taken_as(predict: Predict, capsys: Said) -> None:
+    assert predict("google/vit-base-patch16-224", "--gpu", "H200") == 0
+    assert "google/vit-base-patch16-224 (taken as vit_base_patch16_224): training" in capsys.readouterr().out
+    assert predict("vit_base_patch16_224", "--gpu", "H200") == 0
+    assert "taken as" not in capsys.readouterr().out
+    assert predict("vit_b_16", "--gpu", "H200", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["taken_as"] == "torchvision/vit_b_16"
+
+
+@pytest.mark.parametrize(
+    ("name", "offered"),
+    [("vit", "torchvision/vit_b_16"), ("clip", "patch16_clip_224"), ("deepseek-v3", "deepseek_vit")],
+)
+def test_models_that_begin_with_or_contain_an_unknown_name_are_offered(
+    predict: Predict, capsys: Said, name: str, offered: str
+) -> None:
+    line = refusal(predict, capsys, name, "--gpu", "H200")
+    assert f"Unknown model '{name}'; similar names: " in line
+    assert offered in line
+
+
+def test_serving_an_encoder_is_refused_as_such_by_a_short_name_too(predict: Predict, capsys: Said) -> None:
+    line = refusal(predict, capsys, "bert-base", "--serve", "--gpu", "H200")
+    assert "'bert-base' is not a decoder, as bert-base-uncased is not" in line
+
+
+def test_the_time_of_all_steps_of_a_task_is_printed(predict: Predict, capsys: Said, tmp_path: Path) -> None:
+    task = tmp_path / "task.yaml"
+    task.write_text("model: resnet50\nsteps: 1000\n")
+    assert predict("--task", task, "--gpu", "H200") == 0
+    assert "H200-SXM: 1,000 steps take " in capsys.readouterr().out
+    task.write_text("model: resnet50\n")
+    assert predict("--task", task, "--gpu", "H200") == 0
+    assert "steps take" not in capsys.readouterr().out
+
+
+@pytest.mark.slow  # imports torch
+def test_what_a_script_does_not_state_is_marked_as_a_default(predict: Predict, capsys: Said, tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_text("from torch import nn\nmodel = nn.Sequential(nn.Conv2d(3, 8, 3))\n")
+    assert predict("--script", script, "--gpu", "H200") == 0
+    assert "batch 32 (default), size 224 (default), fp32" in capsys.readouterr().out
+    script.write_text(
+        "from torch import nn\nbatch_size = 8\nimage_size = 64\nmodel = nn.Sequential(nn.Conv2d(3, 8, 3))\n"
+    )
+    assert predict("--script", script, "--gpu", "H200") == 0
+    assert "batch 8, size 64, fp32" in capsys.readouterr().out

@@ -138,7 +138,7 @@ def test_a_task_is_predicted_on_each_gpu_with_the_shipped_model(gpuyard: Gpuyard
 def test_a_task_that_does_not_fit_is_marked(gpuyard: Gpuyard, task: Path, capsys: Said) -> None:
     assert gpuyard("predict", "--task", task, "--gpu", "RTX3070,H200", "--batch", 512, "--precision", "fp32") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "resnet50: training, batch 512, size 224, fp32."
+    assert lines[0] == "resnet50 (taken as torchvision/resnet50): training, batch 512, size 224, fp32."
     assert lines[1].split() == ["GPU", "STEP", "RANGE", "MEMORY", "RANGE", "FITS", "BUSY", "FROM"]
     assert " no " in lines[2]
     assert " yes " in lines[3]

@@ -75,8 +75,12 @@ def policy(
     }
     if as_json:
         print_json(said)
-    else:
-        print_pairs(said.items())
+        return
+    print_pairs(said.items())
+    from gpuyard.learn.training.model_card import NO_GUARD, is_rule_alone
+
+    if is_rule_alone(trained.model):
+        typer.echo(NO_GUARD)
 
 
 def _check_method(method: str, chosen: dict[str, int]) -> None:

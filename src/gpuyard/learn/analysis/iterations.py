@@ -43,12 +43,15 @@ def why_dependent(unit: Unit, script: Script) -> str | None:
     used = [variable.name for variable in unit.effects.assigns if script.readers[variable]]
     if used:
         return f"the last value of {min(used)} is used"
-    held = {file for other, file in script.held if other is not unit}
+    held = [(file.path, f", which line {other.node.lineno} uses") for other, file in script.held if other is not unit]
+    used_here = [(file.path, "") for file in effects.files]
     for written in sorted(file.path for file in effects.files if file.writes):
-        paths = {file.path for file in effects.files | held} - {written}
-        own = written.count(EACH) == 1 and ANY not in written
-        if not own or any(may_meet(path.replace(EACH, ANY), written.replace(EACH, ANY)) for path in paths):
-            return f"file {written.replace(EACH, ANY)}"
+        shown = written.replace(EACH, ANY)
+        if written.count(EACH) != 1 or ANY in written:
+            return f"file {shown}"
+        for path, where in (*used_here, *held):
+            if path != written and may_meet(path.replace(EACH, ANY), shown):
+                return f"file {shown}{where}"
     return None
 
 

@@ -78,22 +78,25 @@ def _parts(script: Script, edges: Edges) -> list[list[int]] | str:
         if earlier in after_a_step:
             after_a_step.add(later)
     own = sorted(after_a_step)
-    repeated = [unit.effects for unit in units if unit.number not in after_a_step]
-    reads_too_late = any(
-        earlier not in after_a_step and any(reason.kind == "file" for reason in reasons)
+    read_too_late = {
+        earlier
         for (earlier, _), reasons in edges.items()
-    )
+        if earlier not in after_a_step and any(reason.kind == "file" for reason in reasons)
+    }
     lines = [unit.node.lineno for unit in units]
     if any(unit.effects.clues.has_training for unit in units):
         return CONTAINS_TRAINING
     if script.hazard is not None:
         return script.hazard
-    if (
-        reads_too_late
-        or any(effects.states or any(file.writes for file in effects.files) for effects in repeated)
-        or any(isinstance(units[number].node, ast.ClassDef | DEFINITIONS) for number in own)
-    ):
-        return "its setup must not be repeated"
+    for unit in units:
+        is_repeated = unit.number not in after_a_step
+        has_effects = bool(unit.effects.states) or any(file.writes for file in unit.effects.files)
+        if (
+            unit.number in read_too_late
+            or (is_repeated and has_effects)
+            or (not is_repeated and isinstance(unit.node, ast.ClassDef | DEFINITIONS))
+        ):
+            return f"its setup must not be repeated (line {unit.node.lineno})"
     if len(set(lines)) < len(lines):
         return "it has several statements in a line"
     groups = Groups(

@@ -48,12 +48,14 @@ class DescribedWorkload:
 
     spec: WorkloadSpec
     profile: OperationProfile
+    defaults: frozenset[str] = frozenset()
+    """Fields of the workload that a script does not state."""
 
     def changed(self, *, batch: int | None = None, precision: str | None = None) -> "DescribedWorkload":
         """Return the same workload with another batch size or precision. Raises `WrongInput` as for a file."""
         changes: dict[str, Any] = {"batch": batch, "precision": precision}
         given = {name: argument(name, value, _FIELDS[name]) for name, value in changes.items() if value is not None}
-        return DescribedWorkload(replace(self.spec, **given), self.profile)
+        return DescribedWorkload(replace(self.spec, **given), self.profile, self.defaults - given.keys())
 
 
 def predict(
@@ -124,9 +126,19 @@ def config_of(model: AnyPath) -> TransformerConfig:
                 f"{plain.name}, with --precision fp8 for 8 bits."
             )
         near = model_configs.similar(model)
+        known = [one for name in near if (one := model_configs.find(name)) and _begins(one.name, model)]
+        if known and not any(one.is_decoder for one in known):
+            raise WrongInput(
+                f"{shortened(model)!r} is not a decoder, as {known[0].name} is not; serving is predicted for decoders only."
+            )
         offered = f"; similar names: {', '.join(near)}" if near else ""
         raise WrongInput(f"Unknown language model {shortened(model)!r}{offered}. Use the config.json of the model.")
     return found
+
+
+def _begins(name: str, start: str) -> bool:
+    """Return whether the name of a model, without its owner, begins with that of another."""
+    return name.rpartition("/")[2].lower().startswith(start.rpartition("/")[2].lower())
 
 
 def describe_workload(workload: DescribedWorkload | WorkloadSpec | Mapping[str, Any] | AnyPath) -> DescribedWorkload:
@@ -216,7 +228,7 @@ def workload_of_script(path: Path) -> DescribedWorkload:
         raise WrongInput(said["error"])
     profile = OperationProfile.of(said["groups"], said["kept"], said["largest"], said["parameters"])
     names = ("model", "mode", "batch", "precision", "compiled", "size")
-    return DescribedWorkload(WorkloadSpec(**{name: said[name] for name in names}), profile)
+    return DescribedWorkload(WorkloadSpec(**{name: said[name] for name in names}), profile, frozenset(said["defaults"]))
 
 
 def read_gpu_specs(specs: AnyPath | None, calibration: AnyPath | None) -> GpuSpecs:

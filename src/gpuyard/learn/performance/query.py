@@ -32,6 +32,8 @@ TRAINING_COST_RATIO = 3.5
 """Ratio of a training step to an inference step, where only inference was counted."""
 CUDA_CONTEXT_MIB = 1_400.0
 """Memory that CUDA and its libraries hold in addition to PyTorch's allocator."""
+MOST_SIMILAR = 4
+"""Names that are offered in place of an unknown one."""
 MIB_OF_GB = 1_000.0
 """Usable MiB per nominal GB of a GPU's memory."""
 
@@ -58,6 +60,22 @@ class GpuPrediction(msgspec.Struct, frozen=True):
     """Whether the expected memory plus the CUDA context fits; None if it is unknown."""
 
 
+def taken_as(work: WorkloadSpec) -> str | None:
+    """Return the name of the known model whose operations `profile_of` returns; None if it is not known by name."""
+    config = model_configs.find(work.model)
+    if config is not None:
+        return config.name
+    library, names = operation_profile.shipped(), _names_of(work.model)
+    tried = ((name, mode) for mode in dict.fromkeys((work.mode, "infer")) for name in names)
+    return next((name for name, mode in tried if operation_profile.find_profile(library, name, mode, work.size)), None)
+
+
+def _names_of(model: str) -> list[str]:
+    """Return the names under which a model may have been counted, the likeliest first."""
+    names = [model, *(f"{zoo}/{model}" for zoo in ("torchvision", "transformers", "own"))]
+    return names + [found for name in (model, *_without_owner(model)) for found in _models().get(_plain(name), ())]
+
+
 def profile_of(work: WorkloadSpec) -> OperationProfile:
     """Return the operations of a step: of a known transformer, as counted, or a typical mixture with the declared totals.
 
@@ -66,9 +84,7 @@ def profile_of(work: WorkloadSpec) -> OperationProfile:
     config = model_configs.find(work.model)
     if config is not None:
         return config.profile(work.mode, work.size)
-    library = operation_profile.shipped()
-    names = [work.model, *(f"{zoo}/{work.model}" for zoo in ("torchvision", "transformers", "own"))]
-    names += [found for name in (work.model, *_without_owner(work.model)) for found in _models().get(_plain(name), ())]
+    library, names = operation_profile.shipped(), _names_of(work.model)
     counted = [operation_profile.find_profile(library, name, work.mode, work.size) for name in names]
     inference = [operation_profile.find_profile(library, name, "infer", work.size) for name in names]
     if work.flops and work.activations and work.parameters:
@@ -81,15 +97,23 @@ def profile_of(work: WorkloadSpec) -> OperationProfile:
         raise WrongInput(
             f"{shortened(work.model)!r} names quantized weights, whose steps are not predicted. Without quantization it is {plain.name}."
         )
-    near = [
-        *model_configs.similar(work.model),
-        *get_close_matches(work.model.lower(), {name for name, _ in library}, n=3, cutoff=0.6),
-    ]
-    offered = f"; similar names: {', '.join(near[:4])}" if near else ""
+    near = similar_names(work.model)
+    offered = f"; similar names: {', '.join(near)}" if near else ""
     raise WrongInput(
         f"Unknown model {shortened(work.model)!r}{offered}. Use the config.json of the model, or specify its flops, "
         "activations and parameters."
     )
+
+
+def similar_names(name: str) -> list[str]:
+    """Return up to four names of known models: similar ones, else those that begin with or contain its first word."""
+    known = sorted({one for one, _ in operation_profile.shipped()}, key=lambda one: (one.startswith("own/"), one))
+    near = [*model_configs.similar(name), *get_close_matches(name.lower(), known, n=3, cutoff=0.6)]
+    word = re.split(r"[^a-z0-9]", name.lower().rpartition("/")[2])[0]
+    if len(near) < MOST_SIMILAR and len(word) >= model_configs.LEAST_PART:
+        short = {one: one.partition("/")[2] or one for one in known}
+        near += [one for one in known if short[one].startswith(word)] or [one for one in known if word in short[one]]
+    return list(dict.fromkeys(near))[:MOST_SIMILAR]
 
 
 def _without_owner(name: str) -> list[str]:

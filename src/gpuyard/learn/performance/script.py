@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+BATCH, TOKENS = 32, 128
+"""Batch size and tokens of an input where the code does not state them."""
 PEELED = {"to", "cuda", "cpu", "train", "eval", "half", "bfloat16", "float"}
 SIDES = (224, 32, 28, 8, 16, 64, 96, 128, 256, 299, 384, 512)
 """Image sizes of common data sets, in pixels; without one in the code, the first that the model accepts is used."""
@@ -48,17 +50,19 @@ def main(path: Path) -> dict[str, Any]:
     line, build = max(found, key=lambda one: _size(one[1]))
     training = ".backward(" in source or ".fit(" in source
     with torch.device("meta"):
-        size, inputs = _inputs(build(), tree)
+        size, stated, inputs = _inputs(build(), tree)
+    batch = _number(tree, {"batch_size", "batch"})
     few, many = (count(build, partial(inputs, batch), training=training) for batch in (2, 4))
     made = OperationProfile.counted(few, many, 2, 4)
     return {
         "line": line,
         "model": type(build()).__name__,
         "mode": "train" if training else "infer",
-        "batch": _number(tree, {"batch_size", "batch"}, 32),
+        "batch": batch or BATCH,
         "precision": "amp" if "autocast" in source else "bf16" if "bfloat16" in source else "fp32",
         "compiled": "torch.compile(" in source,
         "size": size,
+        "defaults": [name for name, known in (("batch", batch is not None), ("size", stated)) if not known],
         "groups": [[KINDS[int(kind)], *numbers] for kind, *numbers in made.groups.tolist()],
         "kept": made.kept_bytes,
         "largest": made.largest_bytes,
@@ -126,24 +130,26 @@ def _size(make: Callable[[], Any]) -> int:
         return sum(p.numel() for p in make().parameters())
 
 
-def _inputs(model: Any, tree: ast.Module) -> tuple[int, Callable[[int], tuple[Any, ...]]]:
-    """Return what the first layer takes: images, tokens or vectors."""
+def _inputs(model: Any, tree: ast.Module) -> tuple[int, bool, Callable[[int], tuple[Any, ...]]]:
+    """Return the size of the input, whether the script states it, and the images, tokens or vectors of a batch."""
     import torch
 
     says = torch.nn.Conv2d | torch.nn.Embedding | torch.nn.Linear | torch.nn.LSTM | torch.nn.GRU
     layer = next((layer for layer in model.modules() if isinstance(layer, says)), None)
-    tokens = _number(tree, {"seq_len", "sequence_length", "block_size", "max_length", "context"}, 128)
+    length = _number(tree, {"seq_len", "sequence_length", "block_size", "max_length", "context"})
+    tokens, stated = length or TOKENS, length is not None
     match layer:
         case torch.nn.Conv2d():
-            said = _number(tree, {"image_size", "img_size", "resolution", "size"}, SIDES[0])
-            side = next((side for side in (said, *SIDES) if _takes(model, layer.in_channels, side)), said)
-            return side, lambda batch: (torch.empty(batch, layer.in_channels, side, side),)
+            said = _number(tree, {"image_size", "img_size", "resolution", "size"})
+            sides = SIDES if said is None else (said, *SIDES)
+            side = next((side for side in sides if _takes(model, layer.in_channels, side)), sides[0])
+            return side, side == said, lambda batch: (torch.empty(batch, layer.in_channels, side, side),)
         case torch.nn.Embedding():
-            return tokens, lambda batch: (torch.zeros(batch, tokens, dtype=torch.long),)
+            return tokens, stated, lambda batch: (torch.zeros(batch, tokens, dtype=torch.long),)
         case torch.nn.Linear():
-            return layer.in_features, lambda batch: (torch.empty(batch, layer.in_features),)
+            return layer.in_features, True, lambda batch: (torch.empty(batch, layer.in_features),)
         case torch.nn.LSTM() | torch.nn.GRU():
-            return tokens, lambda batch: (torch.empty(batch, tokens, layer.input_size),)
+            return tokens, stated, lambda batch: (torch.empty(batch, tokens, layer.input_size),)
     raise ValueError("none of its layers defines the shape of its input")
 
 
@@ -159,7 +165,7 @@ def _takes(model: Any, channels: int, side: int) -> bool:
     return True
 
 
-def _number(tree: ast.Module, names: set[str], otherwise: int) -> int:
+def _number(tree: ast.Module, names: set[str]) -> int | None:
     """Return the first integer assigned to one of these names, in an assignment, a call or a command-line option."""
     for node in ast.walk(tree):
         value: ast.expr | None = None
@@ -173,7 +179,7 @@ def _number(tree: ast.Module, names: set[str], otherwise: int) -> int:
             value = next((k.value for k in node.keywords if k.arg == "default" and said in names), None)
         if isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > 0:
             return value.value
-    return otherwise
+    return None
 
 
 if __name__ == "__main__":

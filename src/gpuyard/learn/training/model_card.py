@@ -8,6 +8,7 @@ from gpuyard.learn.policy_network import PolicyModel
 from gpuyard.learn.training.dqn import HORIZON, LOOKAHEAD
 from gpuyard.learn.training.train import NEVER, Trained
 
+NO_GUARD = "No guard qualified: the rule decides everything."
 LIMITS = (
     "**Limits.** The model handles tasks that may not be preempted, on whole GPUs; it is not used "
     "for others. It was trained with `backfill` greedy and is not used while nodes are reserved. It "
@@ -47,8 +48,8 @@ def card_text(model: PolicyModel, command: str) -> str:
     """Return the model card in Markdown."""
     about = model.about
     guard = (
-        "The rule decides everything: no guard was surely faster over all workloads and harmless on every kind of them."
-        if model.margin >= NEVER
+        f"{NO_GUARD} None was surely faster over all workloads and harmless on every kind of them."
+        if is_rule_alone(model)
         else (
             f"The rule's choice is replaced only by a candidate whose advantage, minus {model.doubt:g} times the spread "
             f"of the networks, is above {model.margin:g} of the run time of the first task; the networks count by "
@@ -68,14 +69,7 @@ def card_text(model: PolicyModel, command: str) -> str:
         ),
         f"**What it was trained on**, with predicted run times: {'; '.join(about['regimes'])}.",
         f"**Guard.** {guard}",
-        (
-            f"**Accuracy** on {about['validation_workloads']} held-out workloads of each kind, on which the guard was "
-            "chosen: average completion time relative to the rule alone."
-        ),
-        _table(
-            ("workloads", "ratio", "±"),
-            [(name, f"{ratio:.3f}", f"{half:.3f}") for name, (ratio, half) in about["validation"].items()],
-        ),
+        *_accuracy(model),
         LIMITS,
         "**Features**, and the range in which the model was trained:",
         _table(
@@ -87,6 +81,27 @@ def card_text(model: PolicyModel, command: str) -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def is_rule_alone(model: PolicyModel) -> bool:
+    """Return whether the model changes nothing, because no guard qualified."""
+    return model.margin >= NEVER
+
+
+def _accuracy(model: PolicyModel) -> list[str]:
+    about = model.about
+    if is_rule_alone(model):
+        return [f"**Accuracy.** {NO_GUARD}"]
+    return [
+        (
+            f"**Accuracy** on {about['validation_workloads']} held-out workloads of each kind, on which the guard was "
+            "chosen: average completion time relative to the rule alone."
+        ),
+        _table(
+            ("workloads", "ratio", "±"),
+            [(name, f"{ratio:.3f}", f"{half:.3f}") for name, (ratio, half) in about["validation"].items()],
+        ),
+    ]
 
 
 def _method(about: Mapping[str, Any]) -> str:

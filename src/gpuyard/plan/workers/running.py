@@ -20,7 +20,7 @@ from msgspec import Meta
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.arguments import argument
 from gpuyard.input.document import parse
-from gpuyard.input.files import AnyPath, path_of, read_file
+from gpuyard.input.files import AnyPath, path_of, read_file, shown_path
 from gpuyard.live.sdk import Task
 from gpuyard.plan.executor.executor import Rules, Run
 from gpuyard.plan.planner.api import (
@@ -254,6 +254,10 @@ def run_plan(
         energy_j = None if meter is None else meter.joules()
         troubles = [] if levels is None else levels.troubles
         troubles += pool.troubles if isinstance(pool, RemotePool) else []
+    if followed.ended and resume is not None:
+        watch.warning(
+            f"The calls that were done are recorded in {shown_path(str(resume))}; the same command continues the run."
+        )
     return PlanRun(
         problem,
         planned,

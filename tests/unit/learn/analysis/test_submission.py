@@ -224,10 +224,13 @@ def test_it_is_said_why_rounds_are_not_independent(tmp_path: Path, old: str, new
         ("def f(): return 1\ndef g(x): return x\ny = f()\ng(y)\n", "its steps share more than files"),
         ("def f(): return 1\nf()\n", "it has one step"),
         ("def f(): return 1\nf(); f()\n", "it has several statements in a line"),
-        ("import random\nx = random.random()\ndef f(x): return x\nf(x)\nf(1)\n", "its setup must not be repeated"),
+        (
+            "import random\nx = random.random()\ndef f(x): return x\nf(x)\nf(1)\n",
+            "its setup must not be repeated (line 2)",
+        ),
         (
             "import random\nx = random.Random(0).random()\nfor i in range(3):\n    open(f'{i}', 'w').write(str(x))\n",
-            "its setup must not be repeated",
+            "its setup must not be repeated (line 2)",
         ),
         ("def f(): return 1\n", "it has no tasks"),
     ],

@@ -94,6 +94,12 @@ def test_the_model_card_states_the_training_data_and_how_to_repeat_it(trained: T
         assert f"| `{name}` |" in card
 
 
+def test_the_card_of_a_model_without_a_guard_says_so_and_has_no_table_of_accuracy(trained: Trained) -> None:
+    card = card_text(trained.model._replace(margin=NEVER), "gpuyard train policy")
+    assert "**Accuracy.** No guard qualified: the rule decides everything." in card
+    assert "| workloads | ratio |" not in card
+
+
 def test_curves_are_drawn(trained: Trained, tmp_path: Path) -> None:
     draw_curves(trained, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -55,6 +55,13 @@ def test_a_caller_can_end_a_run() -> None:
     assert done.figures()["ended_by_hand"] is True
 
 
+def test_a_recorded_run_that_is_ended_says_how_to_continue_it(tmp_path: Path) -> None:
+    said: list[str] = []
+    watch = RunWatch(stopped=lambda: True, warning=said.append)
+    run_plan(SMALL, strategy="batch", resume=tmp_path / "record.jsonl", watch=watch)
+    assert said[-1].endswith("record.jsonl; the same command continues the run.")
+
+
 def test_impossible_runs_are_reported_before_anything_is_planned(tmp_path: Path) -> None:
     how = tmp_path / "how.yaml"
     how.write_text("models: {'*': {command: [cat]}}")

@@ -16,7 +16,7 @@ from gpuyard.input.files import path_of
 from gpuyard.learn.performance import gpu_specs as gpu_table
 from gpuyard.learn.performance.operation_profile import OperationProfile
 from gpuyard.learn.performance.partition.counting import counted
-from gpuyard.learn.performance.partition.plans import PartitionPlan, Setting, plans
+from gpuyard.learn.performance.partition.plans import PartitionPlan, Setting, omitted_ways, plans
 from gpuyard.learn.performance.query import PRECISIONS
 
 PartitionGpus = Annotated[int, Meta(ge=1, le=1024)]
@@ -41,6 +41,8 @@ class Partitioning(Struct, frozen=True, kw_only=True):
     """Pairs of blocks that use the same parameters."""
     plans: tuple[PartitionPlan, ...]
     """The fastest plan that fits comes first; those that do not fit in memory come last."""
+    omitted: tuple[str, ...] = ()
+    """Ways that are not possible, each with the reason."""
 
     @property
     def best_pipeline(self) -> PartitionPlan | None:
@@ -109,4 +111,5 @@ def partition(
         parameters=sum(part.profile.parameter_bytes for part in counts.parts) / 4,
         shared=counts.shared,
         plans=tuple(found),
+        omitted=tuple(omitted_ways(len(counts.parts), counts.batch, setting)),
     )

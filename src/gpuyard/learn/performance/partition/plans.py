@@ -117,6 +117,23 @@ def plans(parts: Sequence[ModelPart], batch: int, cost: Cost, setting: Setting) 
     return sorted(found, key=lambda plan: (not plan.fits, plan.seconds))
 
 
+def omitted_ways(parts: int, batch: int, setting: Setting) -> list[str]:
+    """Return the ways to use the GPUs that `plans` leaves out, each with the reason."""
+    found = []
+    for stages in (one for one in range(1, setting.gpus + 1) if setting.gpus % one == 0):
+        replicas = setting.gpus // stages
+        if stages > parts:
+            why = f"the model has {parts} parts"
+        elif batch % replicas:
+            why = f"{replicas} replicas do not divide a batch of {batch}"
+        elif not any(_micro(batch // replicas, stages, setting)):
+            why = f"{setting.micro_batches} micro-batches do not divide the {batch // replicas} samples of a replica"
+        else:
+            continue
+        found.append(f"{replicas} × {stages} {'stage' if stages == 1 else 'stages'}: {why}")
+    return found
+
+
 def _micro(batch: int, stages: int, setting: Setting) -> Iterator[int]:
     """Yield numbers of micro-batches that divide the batch."""
     if setting.micro_batches is not None:

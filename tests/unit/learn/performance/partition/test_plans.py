@@ -12,7 +12,7 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance import gpu_specs as table
 from gpuyard.learn.performance.operation_profile import OperationProfile
 from gpuyard.learn.performance.partition.counts import Counts, ModelPart, ModelUnit, parts
-from gpuyard.learn.performance.partition.plans import Cost, PartitionPlan, Setting, best_cuts, plans
+from gpuyard.learn.performance.partition.plans import Cost, PartitionPlan, Setting, best_cuts, omitted_ways, plans
 
 GPU = replace(table.shipped().find("H100"), memory_gb=100.0, mem_bw_gbs=1e6, nvlink_gbs=2e9)
 """A link so fast that it costs nothing but its beginning."""
@@ -162,3 +162,14 @@ def test_memory_that_grows_with_the_batch_is_distinguished_from_the_rest() -> No
     assert (part.profile.kept_bytes, part.profile.parameter_bytes, part.crossing(100)) == (6, 50, 307)
     with pytest.raises(WrongInput, match="runs other operations for a batch of 8 than for 4"):
         parts(counts(4), Counts(()), 4, 8)
+
+
+def test_ways_that_are_not_possible_are_named_with_the_reason() -> None:
+    assert omitted_ways(8, 8, Setting(GPU, 4)) == []
+    assert omitted_ways(2, 8, Setting(GPU, 3)) == [
+        "3 × 1 stage: 3 replicas do not divide a batch of 8",
+        "1 × 3 stages: the model has 2 parts",
+    ]
+    assert omitted_ways(2, 8, Setting(GPU, 2, micro_batches=8)) == [
+        "2 × 1 stage: 8 micro-batches do not divide the 4 samples of a replica"
+    ]
