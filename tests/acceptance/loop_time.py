@@ -17,8 +17,20 @@ class LoopTime:
 
 
 @contextmanager
+def collector_as_in_a_server() -> Iterator[None]:
+    """Let the collector visit only new objects, not those of the whole test process."""
+    before = gc.get_threshold()
+    freeze_recovered()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+@contextmanager
 def loop_time(cluster: RestCluster) -> Iterator[LoopTime]:
-    """Measure the pieces of work of the event loop. The collector visits only new objects, as in a real server."""
+    """Measure the pieces of work of the event loop, with the collector as in a server."""
     found, ended = LoopTime(), asyncio.Event()
 
     async def watch() -> None:
@@ -34,12 +46,9 @@ def loop_time(cluster: RestCluster) -> Iterator[LoopTime]:
         ended.set()
         await watching
 
-    before = gc.get_threshold()
-    freeze_recovered()
-    watching = cluster.inside(begin)
-    try:
-        yield found
-    finally:
-        cluster.inside(end)
-        gc.unfreeze()
-        gc.set_threshold(*before)
+    with collector_as_in_a_server():
+        watching = cluster.inside(begin)
+        try:
+            yield found
+        finally:
+            cluster.inside(end)

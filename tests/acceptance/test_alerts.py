@@ -1,7 +1,6 @@
 """Alerts of a running scheduler: from telemetry to the list, to silences, to receivers, over restarts."""
 
 import asyncio
-import gc
 import json
 import signal
 import sqlite3
@@ -28,11 +27,11 @@ from gpuyard.live.control_plane.alerts.rules.rule import Rule
 from gpuyard.live.control_plane.alerts.service import EVALUATED, TooManySilences
 from gpuyard.live.control_plane.alerts.silences import Silence
 from gpuyard.live.control_plane.alerts.store import AlertStore
-from gpuyard.live.control_plane.garbage_collection import freeze_recovered
 from gpuyard.live.control_plane.stores.database import StoreFull
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.acceptance.cli_cluster import CliCluster
 from tests.acceptance.live import running_cluster
+from tests.acceptance.loop_time import collector_as_in_a_server
 from tests.acceptance.rest_cluster import RestCluster
 from tests.acceptance.waiting import until
 from tests.unit.live.control_plane.receiving import hanging_server, webhook_server
@@ -534,18 +533,6 @@ def test_a_webhook_that_hangs_does_not_slow_the_scheduler(tmp_path: Path) -> Non
             assert fires(cluster, "gpu_hot")
             # A send that blocks takes seconds; the rest is the noise of the machine.
             assert during < 20 * before + 0.1, f"{during:.4f} s, {before:.4f} s before"
-
-
-@contextmanager
-def collector_as_in_a_server() -> Iterator[None]:
-    """Let the collector visit only new objects, not those of the whole test process."""
-    before = gc.get_threshold()
-    freeze_recovered()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        gc.set_threshold(*before)
 
 
 def test_an_evaluation_of_1600_gpus_yields_to_other_work(tmp_path: Path) -> None:

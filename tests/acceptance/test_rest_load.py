@@ -1,7 +1,6 @@
 """The cost of requests over HTTP: limits of tasks and dependencies, and a responsive event loop."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from gpuyard.core.domain.commands import ChangeSettings, JoinNode, SetTenant
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.tenant import Tenant
 from gpuyard.core.domain.values import TenantId
+from tests.acceptance.loop_time import loop_time
 from tests.acceptance.rest_cluster import RestCluster
 
 TASKS, BATCH = "/api/v1/tasks", "/api/v1/tasks:batch"
@@ -90,62 +90,32 @@ def test_a_full_queue_and_a_tenant_with_too_many_open_tasks_get_429(cluster: Res
 
 
 def test_the_event_loop_stays_responsive_during_a_large_request(cluster: RestCluster) -> None:
-    """A generous bound: what took 13 s and more takes hundredths of a second of the processor time of the loop's thread."""
-
-    async def longest_stall(stop: asyncio.Event) -> float:
-        longest = 0.0
-        while not stop.is_set():
-            before = time.thread_time()
-            await asyncio.sleep(0.005)
-            longest = max(longest, time.thread_time() - before)
-        return longest
-
-    async def watched() -> tuple[asyncio.Event, "asyncio.Task[float]"]:
-        stop = asyncio.Event()
-        return stop, asyncio.create_task(longest_stall(stop))
-
-    stop, watching = cluster.inside(watched)
-    reply = cluster.ask("POST", BATCH, {"tasks": [array(5_000), array(5_000, depends_on=["tasks[0]"])]})
-
-    async def ended() -> float:
-        stop.set()
-        return await watching
-
+    """A generous bound: what took 13 s and more takes hundredths of a second."""
+    with loop_time(cluster) as work:
+        reply = cluster.ask("POST", BATCH, {"tasks": [array(5_000), array(5_000, depends_on=["tasks[0]"])]})
     assert reply.status == 201
-    assert cluster.inside(ended) < 0.5
+    assert work.longest < 0.5
 
 
 def test_the_event_loop_stays_responsive_while_thousands_of_nodes_are_listed(cluster: RestCluster) -> None:
-    """A generous bound again. It counts the processor time of the loop's thread: other processes do not make it fail."""
-    nodes, longest = 4_000, 0.0
+    """A generous bound again."""
+    nodes = 4_000
 
-    async def join() -> "asyncio.Task[None]":
+    async def join() -> None:
         loop = cluster.scheduler.loop
         await asyncio.gather(*(loop.tell(JoinNode(cluster.node(f"m{number:04}", 8))) for number in range(nodes)))
-        return asyncio.create_task(watch())
 
-    async def watch() -> None:
-        nonlocal longest
-        while True:
-            before = time.thread_time()
-            await asyncio.sleep(0.001)
-            longest = max(longest, time.thread_time() - before)
-
-    async def stop() -> None:
-        watching.cancel()
-
-    watching = cluster.inside(join)
+    cluster.inside(join)
     stalls = {}
     for path, many in (
         ("/api/v1/nodes", "nodes"),
         ("/api/v1/gpus", "gpus"),
         ("/api/monitor/metrics", "device_metrics"),
     ):
-        longest = 0.0
-        reply = cluster.ask("GET", path)
-        stalls[path] = longest
+        with loop_time(cluster) as work:
+            reply = cluster.ask("GET", path)
+        stalls[path] = work.longest
         assert int(reply.headers["content-length"]) == len(reply.body)
         assert len(reply.json[many]) == (nodes + 1 if many == "nodes" else 8 * nodes + 4)
         assert cluster.ask("HEAD", path).body == b""
-    cluster.inside(stop)
     assert max(stalls.values()) < 0.1, stalls
