@@ -18,8 +18,8 @@ tasks that run are counted as well, as in a life table. They have reached their 
 
 Where tasks have no user, or most tasks are of one kind, all have nearly the same levels, and those of a kind that ends
 the less likely the longer it runs say only what the time each task has run says more precisely. No levels are given
-then, and the policy uses that time: on two weeks of Philly, whose tasks have no user, one set of levels for all made the
-mean completion time a sixth longer than none. For a user's kind that comes closer to its end while it runs, such as a
+then, and the policy uses that time: on two weeks of Philly, one set of levels for all made the mean
+completion time a sixth longer than none. For a user's kind that comes closer to its end while it runs, such as a
 sweep of equal tasks, the time it has run is the wrong order, and levels are given.
 Reference: Gittins, "Bandit Processes and Dynamic Allocation Indices", 1979; Scully, Harchol-Balter and Scheller-Wolf,
 "SOAP: One Clean Analysis of All Age-Based Scheduling Policies", 2018; for the life table, Cutler and Ederer, "Maximum

@@ -198,7 +198,7 @@ def _refuse_warned(connection: BoundedConnection, address: DatabaseAddress) -> N
     """
     if connection.warned:
         close(connection)
-        raise StorageUnreachable(f"{_capital(address.shown)} warned: {connection.warned}. gpuyard tries again.")
+        raise StorageUnreachable(f"{_capital(address.shown)} warned: {connection.warned}. Try again.")
 
 
 def asker(connection: BoundedConnection, address: DatabaseAddress) -> Ask:
@@ -253,7 +253,7 @@ def as_journal_errors(address: DatabaseAddress, connection: BoundedConnection | 
         yield
     except _NoAnswer:
         close(connection)
-        raise StorageUnreachable(f"{_capital(address.shown)} did not answer in time. gpuyard tries again.") from None
+        raise StorageUnreachable(f"{_capital(address.shown)} did not answer in time. Try again.") from None
     except psycopg.Error as error:
         raise _translated(address, connection, error) from error
     except KeyboardInterrupt:
@@ -269,10 +269,10 @@ def _translated(address: DatabaseAddress, connection: BoundedConnection | None, 
         close(connection)
         lost = "cannot be reached" if connection is None else "was lost"
         subject = address.shown if connection is None else f"The connection to {address.shown}"
-        return StorageUnreachable(f"{_capital(subject)} {lost}: {said}. gpuyard tries again.")
+        return StorageUnreachable(f"{_capital(subject)} {lost}: {said}. Try again.")
     if state == "25006":
         close(connection)
-        return StorageUnreachable(f"{_capital(address.shown)} is read-only, as a replica is. gpuyard tries again.")
+        return StorageUnreachable(f"{_capital(address.shown)} is read-only, as a replica is. Try again.")
     if state in _NOT_IN_TIME:
         return StorageUnreachable(f"{_capital(address.shown)} did not finish in time ({said}). Nothing was written.")
     if state in _CONFLICTS:
