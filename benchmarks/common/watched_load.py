@@ -131,7 +131,8 @@ def _seconds(instant: str) -> float:
     return datetime.fromisoformat(instant).timestamp()
 
 
-def _cpu(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -197,10 +198,10 @@ def window(cluster: Loaded, rate: int, seconds: float, viewers: int) -> dict[str
     try:
         cluster.load(rate, SETTLE_SECONDS)
         first, since = cluster.ended(), time.time()
-        worked, began = _cpu(cluster.server.pid), time.perf_counter()
+        worked, began = cpu_seconds(cluster.server.pid), time.perf_counter()
         cluster.load(rate, seconds)
         passed = time.perf_counter() - began
-        ended, worked = cluster.ended() - first, _cpu(cluster.server.pid) - worked
+        ended, worked = cluster.ended() - first, cpu_seconds(cluster.server.pid) - worked
         assert watching is None or watching.poll() is None, "the viewers have failed"
         waits = sorted(cluster.starts(since))
     finally:

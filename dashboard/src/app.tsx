@@ -25,7 +25,7 @@ import { TenantsPage } from "./pages/tenants";
 import { TimelinePage } from "./pages/timeline";
 import { UsagePage } from "./pages/usage";
 import { Icon, type IconName, Logo } from "./ui/icons";
-import { Confirm, Empty, notifyError, Segment, Toasts } from "./ui/kit";
+import { Confirm, Empty, notifyError, Segment, StandbyNote, Toasts } from "./ui/kit";
 
 type PageName = keyof typeof NAV_ICONS;
 
@@ -138,6 +138,7 @@ export function App() {
             {words.bar.awayLong}
           </div>
         )}
+        <StandbyNote />
         {outdated.value && (
           <div class="banner info" role="status">
             {words.bar.outdated}

@@ -12,11 +12,12 @@ for run in gpuyard.simulate(jobs, policies=("fifo", "default")):
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from gpuyard.version import __version__ as __version__
 
+TYPE_CHECKING = False  # importing `typing` would take longer than everything else here
 if TYPE_CHECKING:
+    from gpuyard import aio as aio
     from gpuyard import plan as plan
     from gpuyard import simulator as simulator
     from gpuyard.core.domain.errors import WrongInput as WrongInput
@@ -39,6 +40,6 @@ else:
         """Load a front door when it is used: the scheduler, the agent and `gpuyard --help` never do."""
         if name in _HOMES:
             return getattr(import_module(_HOMES[name]), name)
-        if name in {"plan", "simulator"}:
+        if name in {"aio", "plan", "simulator"}:
             return import_module(f"gpuyard.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

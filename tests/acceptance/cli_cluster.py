@@ -24,6 +24,7 @@ class CliCluster:
         self.process: subprocess.Popen[str] | None = None
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("GPUYARD_")}
         self.env["XDG_CONFIG_HOME"] = str(folder / "config")
+        self.env["GPUYARD_LANG"] = "en"
 
     def up(self, *options: str) -> None:
         """Start it and wait until its node has joined."""

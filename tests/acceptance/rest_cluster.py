@@ -139,7 +139,7 @@ class RestCluster:
         if monitor.enabled:
             history = HistoryStore.open(self._folder / "history.sqlite", float(monitor.retention))
         self.scheduler = Scheduler(
-            Stores(journal, archive, secrets, history=history),
+            Stores(journal, archive, secrets, history=history, journal_folder=self._folder / "journal"),
             engine,
             views,
             SchedulerOptions(

@@ -211,7 +211,7 @@ def test_submit_prints_an_id_that_all_commands_accept(cluster: CliCluster) -> No
     assert cluster.client().wait(task, timeout=60).status == "success"
     assert cluster.does("logs", task) == "hello world\n"
     row = next(line for line in cluster.does("ps", "-a", "--name", "hello").splitlines() if line.startswith(task))
-    assert row.split()[1:5] == ["hello", "success", "default", "1"]
+    assert [row.split()[1], *row.split()[3:6]] == ["hello", "success", "50", "1"]
     shown = cluster.does("show", task)
     assert "hello world" in shown
     assert "success" in shown
@@ -248,6 +248,21 @@ def test_why_a_task_waits_is_explained_and_it_can_be_cancelled(cluster: CliClust
     assert task in cluster.does("cancel", task)
     assert cluster.client().task(task).status == "cancelled"
     assert "had already ended" in cluster.does("cancel", task)
+
+
+def test_tasks_are_named_by_name_range_and_filter(cluster: CliCluster) -> None:
+    sent = [
+        cluster.does("submit", "-g", "64", "-n", name, "--", "true").strip() for name in ("one", "two", "two", "three")
+    ]
+    assert json.loads(cluster.does("show", "one", "--json"))["id"] == sent[0]
+    done = cluster.call("cancel", "two")
+    assert (done.returncode, "2 open tasks are called two" in done.stderr) == (2, True), done.stderr
+    first, last = (int(task.removeprefix("task-")) for task in (sent[0], sent[1]))
+    assert cluster.does("hold", f"{first}-{last}") == f"{sent[0]} is on hold.\n{sent[1]} is on hold.\n"
+    assert cluster.does("cancel", "--name", "two", "--yes").count("\n") == 2
+    assert cluster.does("cancel", "--mine", "--name", "three").count("\n") == 1
+    assert [cluster.client().task(task).status for task in sent] == ["pending", "cancelled", "cancelled", "cancelled"]
+    cluster.does("cancel", "one")
 
 
 def test_one_unknown_id_does_not_prevent_cancelling_the_others(cluster: CliCluster) -> None:
@@ -356,7 +371,7 @@ def test_wrong_requests_show_the_message_of_the_scheduler(cluster: CliCluster) -
         (("submit", "--after", "task-999999", "true"), "999999"),
         (("submit", "--cpus", "-1", "true"), "--cpus is -1;"),
         (("show", "task-999999"), "does not exist"),
-        (("show", "seven"), "does not exist"),
+        (("show", "seven"), "no task with the id or name seven"),
         (("logs", "task-999999"), "does not exist"),
         (("ps", "-s", "runing"), "running"),
         (("nodes", "cordon", "nowhere"), "nowhere"),
@@ -391,7 +406,9 @@ def test_a_lease_names_its_gpus_until_it_is_released(cluster: CliCluster) -> Non
     assert lease in cluster.does("lease", "release", lease)
     assert cluster.client().wait(lease, timeout=60).ended
     row = next(line for line in cluster.does("ps", "-a").splitlines() if line.startswith(f"{lease} "))
-    assert row.endswith("The lease was released.")
+    assert " cancelled " in row
+    told = cluster.does("ps", "-a", "--columns", "id,why")
+    assert f"{lease}  The lease was released." in told
 
 
 def test_an_expired_lease_is_reported(cluster: CliCluster) -> None:

@@ -45,6 +45,10 @@ class Terminal:
         """As the terminal does it."""
         os.write(self._screen, b"\x03")
 
+    def types(self, text: bytes) -> None:
+        """Type some keys."""
+        os.write(self._screen, text)
+
     def _read(self) -> bytes:
         try:
             part = os.read(self._screen, 65536)
@@ -136,3 +140,21 @@ def test_names_of_others_do_not_control_the_terminal(cluster: CliCluster, form: 
     assert "\x9b" not in shown
     assert "\u202e" not in shown
     assert "\x9b2Jx\u202ey" in cluster.does("usage", "--by", "project", form), "a pipe gets what the scheduler sent"
+
+
+def test_a_large_sweep_asks_and_prints_the_first_and_the_last_task(cluster: CliCluster) -> None:
+    words = ("submit", "-n", "big", "--after", "999", "--sweep", "i=1..101", "--", "true", "{i}")
+    with at_a_terminal(cluster, *words) as terminal:
+        terminal.shows(b"Submit 101 tasks? [y/N]")
+        terminal.types(b"n\n")
+        assert terminal.ends() == 130
+    assert not list(cluster.client().tasks(name="big[i=1]"))
+    first = cluster.does("submit", "--", "sleep", "0").strip()
+    words = ("submit", "-n", "big", "--after", first, "--sweep", "i=1..101", "--", "true", "{i}")
+    with at_a_terminal(cluster, *words) as terminal:
+        terminal.shows(b"Submit 101 tasks? [y/N]")
+        terminal.types(b"y\n")
+        assert terminal.ends() == 0
+        shown = [line.strip() for line in terminal.shown.decode().splitlines() if "big[" in line or "…" in line]
+    assert [line.partition("  ")[2] for line in shown] == ["big[i=1]", "big[i=2]", "big[i=3]", "", "big[i=101]"]
+    assert b"101 tasks were submitted." in terminal.shown

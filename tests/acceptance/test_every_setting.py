@@ -54,6 +54,7 @@ OF_SCHEDULER: dict[str, Any] = {
     "server.http_address": "localhost:0",
     "server.grpc_address": "localhost:0",
     "server.host_names": ["gpu.lab.example"],
+    "server.public_url": "http://gpu.lab.example:8080",
     "server.plain": True,
     "server.max_connections": 100,
     "server.max_connections_per_address": 50,
@@ -83,14 +84,20 @@ OF_SCHEDULER: dict[str, Any] = {
     "scheduler.reserve_after": "1h",
     "scheduler.aging": "1m",
     "scheduler.level": "1d",
+    "scheduler.defragment": True,
     "scheduler.model_affinity": False,
     "scheduler.task_timeout": 3600,
     "scheduler.grace": "3s",
     "scheduler.max_grace": "1m",
     "scheduler.queue_size": 500,
+    "scheduler.members_may_book": True,
+    "replication.enabled": True,
+    "replication.address": "127.0.0.1:0",
     "replication.peer_address": "127.0.0.1:1",
     "replication.heartbeat_interval": 3,
     "replication.heartbeat_timeout": 9,
+    "replication.single_copy_after": "1m",
+    "replication.ca": CERT,
     "quota.online_percent": 0.6,
     "quota.batch_percent": 0.4,
     "quota.mode": "borrow",
@@ -103,6 +110,10 @@ OF_SCHEDULER: dict[str, Any] = {
     "storage.retention": "1d",
     "storage.audit_retention": "2d",
     "storage.checkpoint_retention": "1d",
+    "blobs.dir": f"{FOLDER}/blobs",
+    "blobs.max_blob_mb": 7,
+    "blobs.max_tenant_mb": 70,
+    "blobs.retention": "3h",
     "prediction.enabled": False,
     "prediction.model": f"{FOLDER}/none.txt",
     "logging.level": "warn",
@@ -126,6 +137,10 @@ OF_SCHEDULER: dict[str, Any] = {
     "monitor.retention": 48,
     "monitor.http_api": False,
     "monitor.http_port": PORT,
+    "notifications.hosts": ["*.example.org"],
+    "notifications.local": True,
+    "notifications.mail": "ops",
+    "notifications.mail_domains": ["example.org"],
     "tracing.enabled": True,
     "tracing.endpoint": "http://127.0.0.1:9/v1/traces",
     "alerts.enabled": False,
@@ -177,6 +192,7 @@ OF_AGENT: dict[str, Any] = {
     "executor.system_users": {"anna": "nobody"},
     "executor.launch_timeout": 20,
     "executor.checkpoint_dir": f"{FOLDER}/checkpoints",
+    "executor.blob_cache_mb": 6,
     "executor.output_limit_mb": 5,
     "executor.grace": 1,
     "executor.control_groups": "never",
@@ -191,14 +207,23 @@ OF_AGENT: dict[str, Any] = {
 }
 REFUSED: dict[str, Any] = {
     "scheduler.role": "standby",
-    "replication.enabled": True,
     "executor.execution_method": "docker",
 }
-"""Whatever else these can be is refused: the feature is not there yet."""
+"""These are refused: the feature is not there yet, or not without more settings."""
 NEEDS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(TLS, TLS),
     "server.tls.client_ca": TLS,
+    "replication.enabled": {
+        "server.http_address": f"127.0.0.1:{PORT}",
+        "replication.address": f"127.0.0.1:{PORT}",
+        "replication.peer_address": "127.0.0.1:1",
+        "storage.data_dir": f"{FOLDER}/replica",
+    },
+    "replication.heartbeat_interval": {"replication.heartbeat_timeout": 9},
     "auth.enabled": {"users": [ADMIN]},
+    "notifications.mail": {
+        "alerts.mail": [{"name": "ops", "host": "127.0.0.1", "port": 9, "from": "a@b.example", "to": ["c@d.example"]}]
+    },
     "executor.work_dir": {"agent.id": "elsewhere"},
 }
 """What must be set beside a key."""
@@ -213,8 +238,9 @@ SAID_OTHERWISE = {
 """Other names of keys that are set, too, when all are set at once."""
 OFF = {"alerts.enabled", "gpu.enabled", "monitor.enabled", "monitor.http_api", "prediction.enabled"}
 """These switch off what others set."""
-EXCLUDED = {"auth.local_admin"}
-"""Cannot be set beside `executor.shared_user` of the agent, whose tasks would be admins."""
+EXCLUDED = {"auth.local_admin", "replication.enabled"}
+"""The first cannot be set beside `executor.shared_user` of the agent, whose tasks would be admins. The second makes the data
+folder one that a scheduler alone refuses."""
 BY_THE_COMMAND = {"logging.level", "logging.format", "logging.output", "tls.ca", "tls.cert", "tls.key"}
 """Read by the command, or of use only together: these are set when all are set at once."""
 
@@ -234,6 +260,8 @@ def filled(value: Any, folder: Path, **places: Any) -> Any:
     if isinstance(value, str):
         if value == PORT:
             return free_port()
+        if PORT in value:
+            value = value.replace(PORT, str(free_port()))
         places = {CERT: str(folder / "cert.pem"), KEY: str(folder / "key.pem"), **places}
         return places.get(value, value.replace(FOLDER, str(folder)))
     if isinstance(value, dict):
@@ -282,11 +310,11 @@ def _plain(value: object) -> object:
 
 
 @pytest.mark.parametrize("key", REFUSED)
-def test_unsupported_settings_are_refused(tmp_path: Path, key: str) -> None:
+def test_settings_without_what_they_need_are_refused(tmp_path: Path, key: str) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(json.dumps(nested({key: REFUSED[key]})))
     load = load_agent_settings if key.startswith("executor") else load_server_settings
-    with pytest.raises(WrongSettings, match="not supported yet"):
+    with pytest.raises(WrongSettings, match=r"not supported yet|which needs another scheduler"):
         load(path, {})
 
 

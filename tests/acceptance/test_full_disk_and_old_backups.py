@@ -8,6 +8,8 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from gpuyard.live.control_plane.rest.routes import ROUTES
 from gpuyard.live.sdk.client import NewTaskFields
 from tests.acceptance.live import Cluster, running_cluster
 from tests.acceptance.waiting import until
+
+BLOB = b"a content that is stored"
 
 
 @pytest.fixture
@@ -41,6 +45,8 @@ def test_a_full_disk_refuses_writes_with_503_and_recovers_when_there_is_space(tm
         until(lambda: client.task(running.id).status == "running")
         waiting = client.submit("true", gpu_count=1, gpu_model="none-such")
         lease = client.ask_for_lease(1)
+        booking = client.book(1, begins_at=datetime.now(UTC) + timedelta(days=1), duration=3600)
+        _store(cluster, BLOB)
         client.add_user("ada", "correct horse", tenant_id="lab")
         ballast = small_disk / "ballast"
         _fill(ballast)
@@ -49,8 +55,8 @@ def test_a_full_disk_refuses_writes_with_503_and_recovers_when_there_is_space(tm
         assert until(lambda: _ready(cluster) == 503, what="/readyz says no")
         assert client.task(running.id).status == "running"
         assert client.explain(waiting).reason_code == "UnknownGpuModel"
-        for path in _every_get(task=waiting.id, lease=lease.id):
-            assert _get(cluster, path) == (503 if path == "/readyz" else 200), path
+        for path in _every_get(task=running.id, lease=lease.id, booking=booking.id):
+            assert _get(cluster, path) == {"/readyz": 503, "/api/v1/replication": 409}.get(path, 200), path
         ballast.unlink()
         assert until(lambda: _ready(cluster) == 200, what="/readyz says yes")
         assert until(lambda: _submit(cluster) == 201, what="a task is accepted")
@@ -171,6 +177,13 @@ def _ready(cluster: Cluster) -> int:
     return _get(cluster, "/readyz")
 
 
+def _store(cluster: Cluster, content: bytes) -> None:
+    url = f"http://127.0.0.1:{cluster.http}/api/v1/blobs/{sha256(content).hexdigest()}"
+    binary = {"Content-Type": "application/octet-stream"}
+    with urllib.request.urlopen(urllib.request.Request(url, content, binary, method="PUT"), timeout=10) as answer:
+        assert answer.status == 200
+
+
 def _get(cluster: Cluster, path: str) -> int:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{cluster.http}{path}", timeout=10) as answer:
@@ -180,10 +193,10 @@ def _get(cluster: Cluster, path: str) -> int:
         return error.code
 
 
-def _every_get(task: str, lease: str) -> list[str]:
+def _every_get(task: str, lease: str, booking: str) -> list[str]:
     """All there is to read, about things that are there; no background job was begun."""
     known = {"tasks": task, "leases": lease, "nodes": "node-1", "tenants": "default", "users": "ada"}
-    names = {**known, "device": "0", "history": "0"}
+    names = {**known, "device": "0", "history": "0", "bookings": booking, "blobs": sha256(BLOB).hexdigest()}
     return [
         re.sub(
             r"(\w+)/\{\w+\}",
@@ -191,5 +204,7 @@ def _every_get(task: str, lease: str) -> list[str]:
             route.path.replace("{node}/{index}", "node-1/0"),
         )
         for route in ROUTES
-        if route.method == "GET" and not route.path.endswith(("/plans/{id}", "/simulations/{id}"))
+        if route.method == "GET"
+        and not route.upgrades
+        and not route.path.endswith(("/plans/{id}", "/simulations/{id}"))
     ]

@@ -29,6 +29,12 @@ class Rogue:
         await asyncio.sleep(30)
     async def send_log(self, chunks, context):
         return pb.LogReceipt()
+    async def fetch_blob(self, request, context):
+        yield pb.BlobChunk()
+    async def store_blob(self, pieces, context):
+        return pb.BlobReceipt()
+    async def channel(self, frames, context):
+        yield pb.ChannelFrame()
 
 async def main():
     server = grpc.aio.server()
@@ -53,7 +59,8 @@ def test_another_user_on_the_schedulers_port_learns_nothing_and_runs_nothing(tmp
                 [sys.executable, "-c", ROGUE, str(cluster.grpc), "whatever"], stdout=out, stderr=out, cwd="/"
             )
         try:
-            until(lambda: "bound" in heard.read_text())
+            until(lambda: "bound" in heard.read_text() or rogue.poll() is not None)
+            assert rogue.poll() is None, heard.read_text()
             until(lambda: cluster.logs().count("registration_refused") > 1, what="a second try of the agent")
         finally:
             rogue.kill()

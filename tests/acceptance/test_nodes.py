@@ -6,6 +6,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from gpuyard.cli.slurm.job import job_of
+from gpuyard.cli.slurm.script import read_script
 from tests.acceptance.live import Cluster, running_cluster
 from tests.acceptance.waiting import until
 from tests.unit.live.agent.supervised import parent_of
@@ -175,3 +177,20 @@ def _change(cluster: Cluster, task: str, **change: float) -> None:
     request = urllib.request.Request(address, json.dumps(change).encode(), headers, method="PATCH")
     with urllib.request.urlopen(request, timeout=10) as answer:
         assert answer.status == 200
+
+
+def test_a_job_script_of_two_nodes_runs_on_the_first_one_while_the_gpus_of_both_are_held(tmp_path: Path) -> None:
+    script = tmp_path / "two.sh"
+    script.write_text("#!/bin/bash\n#SBATCH -N 2 --gres=gpu:1\necho once $SLURM_NNODES ${RANK-none}\nsleep 2\nexit 6\n")
+    with running_cluster(tmp_path, nodes=2, gpus=1) as cluster:
+        client = cluster.client()
+        request = job_of(read_script(script), (), {"work_dir": str(tmp_path)}, environ={}, folder=str(tmp_path)).request
+        task = client.submit(**request)
+        until(lambda: b"once" in b"".join(client.logs(task)), what="the script runs")
+        assert [gpu.current_task for gpu in client.gpus().gpus] == [task.id, task.id]
+        ended = client.wait(task, timeout=60)
+        assert (ended.status, ended.exit_code) == ("failed", 6)
+        outputs = [
+            b"".join(client.logs(ended, node=node)) for node in {gpu.partition("/")[0] for gpu in ended.allocated_gpus}
+        ]
+        assert sorted(outputs) == [b"", b"once 2 none\n"]

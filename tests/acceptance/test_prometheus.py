@@ -126,6 +126,57 @@ def test_promtool_accepts_the_rules_and_the_example_of_a_configuration() -> None
     assert done.returncode == 0, done.stderr
 
 
+LEADS = 'gpuyard_scheduler_is_master{job="gpuyard", instance="a"}'
+FOLLOWS = 'gpuyard_scheduler_is_master{job="gpuyard", instance="b"}'
+UP = ('up{job="gpuyard", instance="a"}', 'up{job="gpuyard", instance="b"}')
+HEALTHY = {
+    UP[0]: 1,
+    UP[1]: 1,
+    LEADS: 1,
+    FOLLOWS: 0,
+    'gpuyard_scheduler_behind_seconds{job="gpuyard", instance="b"}': 0.1,
+    'gpuyard_replication_copies{job="gpuyard", instance="a"}': 2,
+    'gpuyard_replication_voters{job="gpuyard", instance="a"}': 3,
+    'gpuyard_replication_voters_connected{job="gpuyard", instance="a"}': 3,
+    'gpuyard_agent_count{job="gpuyard", instance="b", status="offline"}': 1,
+}
+"""Two schedulers that replicate; what the standby says about nodes does not count."""
+
+
+@pytest.mark.parametrize(
+    ("changed", "firing"),
+    [
+        ({}, []),
+        ({LEADS: 0}, ["GpuyardNoLeader"]),
+        ({FOLLOWS: 1}, ["GpuyardAgentLost", "GpuyardSeveralLeaders", "GpuyardStandbyMissing"]),
+        ({UP[1]: 0, FOLLOWS: None}, ["GpuyardDown", "GpuyardStandbyMissing"]),
+        ({"gpuyard_scheduler_behind_seconds": 11}, ["GpuyardStandbyBehind"]),
+        ({"gpuyard_replication_copies": 1}, ["GpuyardOneCopy"]),
+        ({"gpuyard_replication_voters_connected": 2}, ["GpuyardVotersMissing"]),
+        ({UP[1]: None, FOLLOWS: None, "gpuyard_replication": 0}, []),  # one scheduler
+    ],
+    ids=str,
+)
+def test_the_rules_notice_what_is_wrong_with_two_schedulers(
+    changed: dict[str, float | None], firing: list[str], tmp_path: Path
+) -> None:
+    values: dict[str, float | None] = {
+        series: next((new for begins, new in changed.items() if series.startswith(begins)), value)
+        for series, value in HEALTHY.items()
+    }
+    series = [{"series": name, "values": f"{value}x40"} for name, value in values.items() if value is not None]
+    rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    names = [rule["alert"] for rule in rules if "alert" in rule]
+    asked = [{"expr": f'count(ALERTS{{alertname="{name}", alertstate="firing"}})', "eval_time": "9m"} for name in names]
+    for each, name in zip(asked, names, strict=True):
+        each["exp_samples"] = [{"labels": "{}", "value": 1}] if name in firing else []  # type: ignore[assignment]
+    file = tmp_path / "test.yml"
+    tests = [{"interval": "15s", "input_series": series, "promql_expr_test": asked}]
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "15s", "tests": tests}))
+    done = checked("test", "rules", str(file))
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
 def test_amtool_accepts_the_example_of_an_alertmanager() -> None:
     words = [path_of("amtool"), "check-config", str(MONITORING / "alertmanager.yml")]
     done = subprocess.run(words, capture_output=True, timeout=60, check=False)

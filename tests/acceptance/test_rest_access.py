@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.core.domain.commands import ReportEnded, ReportStarted
+from gpuyard.core.domain.errors import StorageFull
 from gpuyard.core.domain.events import AccessChanged
 from gpuyard.core.domain.values import Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
@@ -306,7 +307,7 @@ def test_two_host_headers_are_refused(lab: Lab) -> None:
 
 
 def test_health_shows_no_paths_without_a_login(lab: Lab) -> None:
-    lab.cluster.scheduler.loop.full = "There is no space left in /srv/secret-place/journal."
+    lab.cluster.scheduler.loop.unwritable = StorageFull("There is no space left in /srv/secret-place/journal.")
     try:
         for path, status in (("/health", 200), ("/healthz", 200), ("/readyz", 503)):
             reply = lab.cluster.ask("GET", path)
@@ -314,4 +315,4 @@ def test_health_shows_no_paths_without_a_login(lab: Lab) -> None:
             assert b"secret-place" not in reply.body
             assert b"no disk space" in reply.body
     finally:
-        lab.cluster.scheduler.loop.full = ""
+        lab.cluster.scheduler.loop.unwritable = None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuyard.core.domain.errors import StorageFull, StorageUnreachable
 from gpuyard.live.control_plane.rest.serving import Limits
 from tests.acceptance.rest_cluster import RestCluster
 from tests.acceptance.waiting import until
@@ -87,6 +88,20 @@ def test_endless_headers_are_431(cluster: RestCluster) -> None:
         assert line.recv(1000).startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.parametrize(
+    "longer", ["/api/v1/tasks/task-1/console?x=" + "a" * 9000, "/health HTTP/1.1" + "\r\nX: y" * 150]
+)
+def test_a_request_for_a_websocket_that_its_parser_refuses_is_answered(cluster: RestCluster, longer: str) -> None:
+    with cluster.socket() as client:
+        client.sendall(
+            f"GET {longer}{'' if 'HTTP' in longer else ' HTTP/1.1'}\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+        )
+        answer = read_all(client)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert b"lines of at most 8 KiB" in answer
+
+
 @pytest.mark.parametrize("nonsense", [b"\x16\x03\x01\x02\x00\x01\x00", b"HELLO\r\n\r\n", b"GET \xff HTTP/1.1\r\n\r\n"])
 def test_input_that_is_not_http_is_answered_with_the_usual_error_object(cluster: RestCluster, nonsense: bytes) -> None:
     with cluster.socket() as line:
@@ -152,13 +167,23 @@ def test_head_is_get_without_the_body(cluster: RestCluster) -> None:
 def test_a_scheduler_without_space_or_not_ready_says_so_and_refuses_work(tmp_path: Path) -> None:
     with RestCluster(tmp_path) as cluster:
         loop = cluster.scheduler.loop  # as a commit that finds no space leaves it
-        loop.full = "No space is left for the journal."
+        loop.unwritable = StorageFull("No space is left for the journal.")
         ready = cluster.ask("GET", "/readyz")
         assert (ready.status, ready.error["code"]) == (503, "StorageFull")
         assert cluster.get("/health")["status"] == "storage_full"
         refused = cluster.ask("POST", TASKS, {"gpu_count": 1, "command": "true"})
-        assert (refused.status, refused.error["message"], refused.headers["retry-after"]) == (503, loop.full, "5")
-        loop.full = ""
+        assert (refused.status, refused.error["message"], refused.headers["retry-after"]) == (
+            503,
+            "No space is left for the journal.",
+            "5",
+        )
+        loop.unwritable = StorageUnreachable("The database of the scheduler does not answer.")
+        ready = cluster.ask("GET", "/readyz")
+        assert (ready.status, ready.error["code"]) == (503, "StorageUnreachable")
+        assert cluster.get("/health")["status"] == "storage_unreachable"
+        refused = cluster.ask("POST", TASKS, {"gpu_count": 1, "command": "true"})
+        assert (refused.status, refused.error["code"]) == (503, "StorageUnreachable")
+        loop.unwritable = None
         cluster.scheduler.ready = False
         assert cluster.ask("GET", "/readyz").error["code"] == "NotReady"
         assert cluster.ask("POST", TASKS, {"gpu_count": 1}).error["code"] == "NotReady"

@@ -17,6 +17,7 @@ import pytest
 from gpuyard.core.domain.commands import CancelTask, CordonNode, ReportEnded, ReportStarted
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TenantId
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.nodes import outputs
@@ -137,6 +138,7 @@ def test_a_tenant_receives_only_events_of_its_own_tasks(tmp_path: Path) -> None:
 
 def test_who_was_away_for_longer_than_events_are_kept_is_told_what_is_missing(cluster: RestCluster) -> None:
     journal = cluster.scheduler.stores.journal
+    assert isinstance(journal, SqliteJournal)
     journal.segment_events = 10
     for _ in range(3):
         for _ in range(10):

@@ -133,12 +133,35 @@ def test_an_attempt_on_another_node_finds_the_checkpoint_if_the_storage_is_share
             assert steps.count(0) == 2, "it began from the start"
 
 
+@pytest.mark.slow
+def test_a_task_that_moves_to_make_room_goes_on_from_its_checkpoint_in_shared_storage(tmp_path: Path) -> None:
+    where = {"checkpoint_dir": str(tmp_path / "shared")}
+    with cluster_of(tmp_path, {}, defragment=True) as (cluster, client):
+        cluster.start_agent("left", 4, **where)
+        cluster.ready(1)
+        ends = client.submit("sleep 600", gpu_count=3)
+        task, done = train(client, tmp_path, priority=50, estimated_seconds=3600)
+        cluster.start_agent("right", 4, **where)
+        cluster.ready(2)
+        stays = client.submit("sleep 600", gpu_count=3)
+        until(lambda: client.task(stays).node_id == "right", what="three GPUs are in use on the other node")
+        client.cancel(ends)
+        large = client.submit("true", gpu_count=4)
+        assert client.wait(large, timeout=150).node_id == "left"
+        finished = client.wait(task, timeout=120)
+        assert (finished.status, finished.attempts, finished.node_id) == ("success", 2, "right")
+        assert steps_in(done) == list(range(STEPS)), "every step was done once"
+        assert re.search(r"resumed at step \d+ after made_room", output(client, task))
+        told = [event.cause for event in client.events(task)]
+        assert f"It was moved to make room for {large.id}." in told
+
+
 def test_a_task_does_not_set_these_variables_itself(tmp_path: Path) -> None:
     with cluster_of(tmp_path, {"n": {}}) as (_, client):
         for where in ("env", "secrets"):
             for name in ("CHECKPOINT_DIR", "GRACE_SECONDS", "RESTART_COUNT", "RESTART_REASON"):
                 with pytest.raises(Refused, match=f"GPUYARD_{name}"):
-                    client.submit("true", **{where: {f"GPUYARD_{name}": "mine"}})  # type: ignore[arg-type]
+                    client.submit("true", **{where: {f"GPUYARD_{name}": "mine"}})  # type: ignore[call-overload]
         with pytest.raises(Refused, match=r"grace is 601 s; the maximum of this cluster is 600 s"):
             client.submit("true", grace=601)
         shown = client.wait(client.submit("env | grep ^GPUYARD_", grace=90, secrets={"TOKEN": "hush"}), timeout=60)

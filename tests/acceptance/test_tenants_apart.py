@@ -64,7 +64,15 @@ class TwoTenants:
 
     def asks(self, token: str, route: Route, task: int, query: str = "", method: str = "") -> Reply:
         """Ask for a route with the names of alice's things in its path."""
-        names = {"username": "alice", "task": str(task), "attempt": "1", "node": "n1", "index": "0"}
+        names = {
+            "username": "alice",
+            "task": str(task),
+            "attempt": "1",
+            "node": "n1",
+            "index": "0",
+            "port": "80",
+            "sha256": "0" * 64,
+        }
         if "/nodes/" in route.path:
             names["id"] = "n1"
         elif "/tenants/" in route.path:
@@ -147,3 +155,19 @@ def test_no_event_of_a_task_of_another_tenant_is_told(tenants: TwoTenants) -> No
             answer = read_all(line)
             assert MARK not in answer
             assert b"TaskSubmitted" not in answer
+
+
+def test_completions_name_only_what_a_member_may_see(tenants: TwoTenants) -> None:
+    def words(token: str, query: str) -> list[str]:
+        answer = tenants.cluster.ask("GET", f"/api/v1/completions?{query}", token=token).json
+        return [one["word"] for one in answer["words"]]
+
+    assert words(tenants.alice, "kind=task&prefix=xyzzy") == ["xyzzy-lease", "xyzzy-name"]
+    assert words(tenants.alice, "kind=task&prefix=task-&limit=2") == ["task-3", "task-2"]
+    assert words(tenants.bob, "kind=task") == []
+    assert words(tenants.alice, "kind=tenant") == ["lab"]
+    assert "lab" not in words(tenants.bob, "kind=tenant")
+    assert words(tenants.bob, "kind=node&prefix=N") == ["n1"]
+    wrong = tenants.cluster.ask("GET", "/api/v1/completions?kind=taks", token=tenants.bob)
+    assert (wrong.status, "did you mean" in str(wrong.json)) == (400, True)
+    assert tenants.cluster.ask("GET", "/api/v1/completions?limit=201", token=tenants.bob).status == 400

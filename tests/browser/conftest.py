@@ -11,7 +11,7 @@ from gpuyard.live.control_plane.rest.page import FIRST, FOLDER
 from tests.browser.viewer import Viewer
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """A headless chromium; skips the tests where it or the page is missing."""
     chromium = shutil.which("chromium")

@@ -17,6 +17,7 @@ from gpuyard.core.journal.stores.memory import MemoryJournal
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.testing.full_journal import FullJournal
 from tests.postgres_server import shared_server
+from tests.replica import OwnedJournal
 
 MakeJournal = Callable[[Path], Journal]
 
@@ -29,12 +30,24 @@ def in_postgres(folder: Path, segment_events: int = 65_536) -> Journal:
     return PostgresJournal.open(server.url(server.schema_of(folder)), segment_events=segment_events)
 
 
+def shared_in_postgres(folder: Path) -> Journal:
+    """Open the journal that belongs to a folder as one of several schedulers, the one that leads."""
+    server = shared_server()
+    from gpuyard.core.journal.stores.postgres_shared import SharedJournal
+
+    journal = SharedJournal.open(server.url(server.schema_of(folder)), lease_seconds=60.0)
+    assert journal.take_over(journal.leader(), "") is not None
+    return journal
+
+
 STORES: dict[str, MakeJournal] = {
     "memory": lambda _: MemoryJournal(),
     "sqlite": SqliteJournal.open,
     "sqlite, on a disk that has room now": FullJournal.open,
     "sqlite, a segment a batch": lambda folder: SqliteJournal.open(folder, segment_events=1),
     "postgres": in_postgres,
+    "postgres, shared": shared_in_postgres,
+    "replicated": OwnedJournal,
     "postgres, a segment an event": lambda folder: in_postgres(folder, segment_events=1),
 }
 

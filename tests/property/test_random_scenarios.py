@@ -16,11 +16,12 @@ from gpuyard.core.domain.events import AttemptResuming, TaskEnded, TaskPlaced, T
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Estimate, Share
 from gpuyard.core.domain.tenant import Budget, QuotaMode
-from gpuyard.core.domain.values import GpuHealth, NodeId, OnLost, Outcome, Preemption
+from gpuyard.core.domain.values import GpuHealth, NodeId, OnLost, Outcome, Preemption, TenantId
 from gpuyard.core.engine import snapshot
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.phases import ACTIVE, Running
 from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.engine.scheduling import bookings, defragment
 from gpuyard.core.engine.scheduling.advice import Advisor, Rows
 from gpuyard.core.placement.scores import SCORES
 from gpuyard.testing import ClusterStory, node, task
@@ -54,10 +55,19 @@ class RandomCluster(RuleBasedStateMachine):
         strict=st.booleans(),
         online=st.sampled_from((0.0, 0.3, 0.5, 0.7, 1.0)),
         stop_seconds=st.sampled_from((0.0, 30.0)),
+        makes_room=st.booleans(),
     )
-    def found(self, sizes: list[tuple[int, str]], score: str, strict: bool, online: float, stop_seconds: float) -> None:
+    def found(
+        self,
+        sizes: list[tuple[int, str]],
+        score: str,
+        strict: bool,
+        online: float,
+        stop_seconds: float,
+        makes_room: bool,
+    ) -> None:
         self.story.world.stop_seconds = stop_seconds
-        self.story.decides_by(score=score)
+        self.story.decides_by(score=score, defragment=makes_room)
         for place, (gpus, model) in enumerate(sizes):
             self.story.has_node(
                 node(f"n{place}", gpus=gpus, model=model, cpus=8, memory_mib=1000, rack=f"r{place % 2}")
@@ -78,6 +88,9 @@ class RandomCluster(RuleBasedStateMachine):
         speeds=st.sampled_from(((), (), (("A100", 0.5), ("H100", 1.0)), (("T4", 3.0), ("A100", 1.0)))),
         labels=st.sampled_from(((), (), (("rack", "r0"),))),
         tenant=st.sampled_from(TENANTS),
+        user=st.sampled_from(("", "ann", "bob")),
+        kind_varies=st.sampled_from((False, False, True)),
+        levels=st.sampled_from(((), (0, 1, 2, 3), (2, 1), (2,))),
         online=st.booleans(),
         priority=st.sampled_from((0, 20, 50, 80, 100)),
         preemption=st.sampled_from(list(Preemption)),
@@ -94,7 +107,7 @@ class RandomCluster(RuleBasedStateMachine):
     )
     def submit(
         self, gpus: int, nodes: int, whole_nodes: bool, fraction: int, share_memory: int, cpus: int, memory_mib: int, models: tuple[str, ...],
-        speeds: tuple[tuple[str, float], ...], labels: tuple[tuple[str, str], ...], tenant: str, online: bool, priority: int, preemption: Preemption,
+        speeds: tuple[tuple[str, float], ...], labels: tuple[tuple[str, str], ...], tenant: str, user: str, kind_varies: bool, levels: tuple[int, ...], online: bool, priority: int, preemption: Preemption,
         on_lost: OnLost, estimate: float | None, timeout: float | None, deadline: float | None, retries: int,
         copies: int, model_name: str, unpredictable: bool, depends: bool, data: st.DataObject,
     ) -> None:  # fmt: skip
@@ -113,7 +126,7 @@ class RandomCluster(RuleBasedStateMachine):
                 task(
                     f"t{self.count}", gpus=0 if shared else max(gpus, int(whole_nodes)), nodes=nodes, whole_nodes=whole_nodes, share=shared,
                     cpus=cpus, memory_mib=memory_mib, models=() if not gpus and not shared else models, speeds=speeds, labels=labels, tenant=tenant,
-                    online=online, priority=priority, preemption=preemption, on_lost=on_lost, retries=retries,
+                    user=user, kind_varies=kind_varies, remaining_time_levels=levels, online=online, priority=priority, preemption=preemption, on_lost=on_lost, retries=retries,
                     estimate=None if estimate is None else Estimate(estimate, estimate / 2, estimate * 2),
                     timeout_seconds=timeout, deadline=None if deadline is None else self.story.now + deadline,
                     after=after, after_any=after_any, model_name=model_name, unpredictable=unpredictable,
@@ -249,6 +262,89 @@ class RandomCluster(RuleBasedStateMachine):
         assert set(ids) == set(ended) | set(self.story.state.tasks), "a task was lost"
 
 
+class FragmentedCluster(RandomCluster):
+    """A cluster where small tasks that may be moved stand in the way of large ones."""
+
+    @initialize(
+        nodes=st.integers(2, 4),
+        small=st.integers(3, 8),
+        apart=st.sets(st.integers(0, 7), min_size=1),
+        score=st.sampled_from(("spread", "best_fit")),
+        stop_seconds=st.sampled_from((0.0, 30.0)),
+    )
+    def found(self, nodes: int, small: int, apart: set[int], score: str, stop_seconds: float) -> None:
+        self.story.world.stop_seconds = stop_seconds
+        self.story.decides_by(score=score, defragment=True, preemption_min_run_seconds=1.0)
+        self.story.is_split(online=0.0, mode=QuotaMode.NONE)
+        for place in range(nodes):
+            self.story.has_node(node(f"n{place}", gpus=4, model=MODELS[place % 2], cpus=16, memory_mib=4000))
+        kept = [f"s{place}" for place in range(small) if place not in apart]
+        for place in range(small):
+            mode = Preemption.REQUEUE if place % 4 == 3 else Preemption.CHECKPOINT
+            self.story.submits(
+                task(f"s{place}", gpus=1 + place % 2, cpus=1, preemption=mode, tenant=TENANTS[place % 3])
+            )
+        for place in sorted(apart):
+            name = f"s{place}"
+            if place < small and self.story.is_running(name) and kept:
+                self.story.finishes(name)
+        self.story.submits(task("large", gpus=4, tenant="red"), task("gang", gpus=3, nodes=2, tenant="green"))
+        self.story.passes(100.0)
+
+
+class BookedCluster(RandomCluster):
+    """A cluster where GPUs are booked and nodes are closed for maintenance."""
+
+    @rule(
+        gpus=st.integers(1, 6),
+        tenant=st.sampled_from(TENANTS),
+        begins=st.sampled_from((0.0, 20.0, 100.0, 400.0)),
+        lasts=st.sampled_from((10.0, 100.0, 300.0)),
+        models=st.sampled_from(((), (), ("A100",))),
+        maintenance=st.sampled_from((False, False, False, True)),
+        preempt=st.booleans(),
+        place=st.sampled_from((None, None, 0, 1)),
+    )
+    def book(
+        self, gpus: int, tenant: str, begins: float, lasts: float, models: tuple[str, ...], maintenance: bool,
+        preempt: bool, place: int | None,
+    ) -> None:  # fmt: skip
+        nodes = (NodeId(f"n{place or 0}"),) if maintenance or place is not None else ()
+        at = self.story.now + begins
+        self.story.tells(
+            command.MakeBooking(
+                TenantId(tenant), at, at + lasts, gpus, models, nodes, maintenance=maintenance, preempt=preempt
+            )
+        )
+
+    @precondition(lambda self: self.story.state.bookings)
+    @rule(
+        data=st.data(),
+        gpus=st.integers(0, 3),
+        fraction=st.sampled_from((300, 1000)),
+        nodes=st.sampled_from((1, 1, 2)),
+        preemption=st.sampled_from(list(Preemption)),
+        timeout=st.sampled_from((None, 50.0)),
+    )
+    def submit_to_booking(
+        self, data: st.DataObject, gpus: int, fraction: int, nodes: int, preemption: Preemption, timeout: float | None
+    ) -> None:
+        number = data.draw(st.sampled_from(sorted(self.story.state.bookings)))
+        tenant = self.story.state.bookings[number].booking.tenant
+        self.count += 1
+        self.story.submits(
+            task(
+                f"t{self.count}", gpus=gpus, share=None if gpus else Share(fraction), nodes=nodes if gpus else 1,
+                tenant=tenant, preemption=preemption, timeout_seconds=timeout, booking=number,
+            )
+        )  # fmt: skip
+
+    @precondition(lambda self: self.story.state.bookings)
+    @rule(data=st.data())
+    def cancel_booking(self, data: st.DataObject) -> None:
+        self.story.tells(command.CancelBooking(data.draw(st.sampled_from(sorted(self.story.state.bookings)))))
+
+
 class Fickle:
     """An advisor that picks any of the candidates, the same whenever it sees the same."""
 
@@ -266,6 +362,25 @@ def test_with_any_advice_nothing_is_over_committed_stranded_or_lost(backfill: st
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_in_any_scenario_nothing_is_over_committed_stranded_or_lost(policy: str, backfill: str) -> None:
     _live(type("Life", (RandomCluster,), {"policy": policy, "backfill": backfill}))
+
+
+@pytest.mark.parametrize("backfill", ["none", "greedy", "easy", "conservative"])
+@pytest.mark.parametrize("policy", ["default", "fair_share", "fifo", "priority"])
+def test_if_tasks_move_at_any_price_to_make_room_nothing_is_over_committed_stranded_or_lost(
+    policy: str, backfill: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("LOOK_EVERY_SECONDS", "REST_SECONDS", "MARGIN", "UNSAVED_SECONDS"):
+        monkeypatch.setattr(defragment, limit, 1e-3)
+    _live(type("Life", (FragmentedCluster,), {"policy": policy, "backfill": backfill}))
+
+
+@pytest.mark.parametrize("backfill", ["none", "greedy", "easy", "conservative"])
+@pytest.mark.parametrize("policy", ["default", "fair_share", "fifo", "priority"])
+def test_with_any_bookings_nothing_is_over_committed_stranded_or_lost(
+    policy: str, backfill: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookings, "ASSUMED_SECONDS", 150.0)
+    _live(type("Life", (BookedCluster,), {"policy": policy, "backfill": backfill}))
 
 
 def _live(scenario: type[RandomCluster]) -> None:

@@ -75,3 +75,9 @@ def test_fifty_scenarios_strand_nothing(fifty: int) -> None:
 def test_a_hundred_scenarios_with_unpredictable_tasks_strand_nothing(hundred: int) -> None:
     for seed in range(hundred * 100, hundred * 100 + 100):
         RandomScenario(seed, policy="default", unpredictable=True).takes_steps(50)
+
+
+@pytest.mark.parametrize("fifty", range(2))
+def test_fifty_scenarios_of_two_kinds_share_no_gpu_and_strand_nothing(fifty: int) -> None:
+    for seed in range(fifty * 50, fifty * 50 + 50):
+        RandomScenario(seed, policy="default", kinds=True).takes_steps(50)

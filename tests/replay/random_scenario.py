@@ -7,6 +7,7 @@ prints the SHA-256 of all its events, and of what they add up to.
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from random import Random
 from typing import Any
@@ -28,11 +29,15 @@ TENANTS = ("red", "green", "blue")
 class RandomScenario:
     """A story of random steps."""
 
-    def __init__(self, seed: int, *, policy: str | None = None, unpredictable: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, policy: str | None = None, unpredictable: bool = False, kinds: bool = False
+    ) -> None:
         self.draw = Random(seed)
         self.count = 0
         self.unpredictable = unpredictable
         """Whether every second task is marked as unpredictable."""
+        self.kinds = kinds
+        """Whether all tasks are of two kinds, one of which comes closer to its end while it runs."""
         drawn = self.draw.choice(sorted(POLICIES))
         settings: dict[str, Any] = {"policy": policy or drawn, "preemption_min_run_seconds": 20.0}
         backfill = self.draw.choice(("none", "greedy", "easy", "conservative"))
@@ -71,9 +76,16 @@ class RandomScenario:
             lambda: cpu_task(name, cpus=draw.choice((2, 8)), **more),
         )
         if draw.random() < 0.3:
-            self.story.submits_many(4, kinds[0]())
+            self.story.submits_many(4, self._of_a_kind(kinds[0]()))
         else:
-            self.story.submits(draw.choice(kinds)())
+            self.story.submits(self._of_a_kind(draw.choice(kinds)()))
+
+    def _of_a_kind(self, built: TaskBuilder) -> TaskBuilder:
+        if not self.kinds:
+            return built
+        name, levels = (("sweep", (2, 1)), ("trial", (0, 1, 2)))[self.count % 2]
+        spec = msgspec.structs.replace(built.spec, user="ada", name=name, remaining_time_levels=levels)
+        return replace(built, spec=spec)
 
     def asks(self) -> None:
         kinds = (command.CancelTask, command.HoldTask, command.ReleaseTask, command.SuspendTask, command.ResumeTask)

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from gpuyard import __version__
+from gpuyard.core.domain.booking import BookedGpus, Booking
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import (
     AccessChanged,
@@ -25,6 +26,10 @@ from gpuyard.core.domain.events import (
     AttemptStopping,
     AttemptSuspended,
     AttemptSuspending,
+    BookingBegan,
+    BookingEnded,
+    BookingMade,
+    BookingMoved,
     ClusterCreated,
     EpochBegan,
     EpochEnded,
@@ -41,6 +46,7 @@ from gpuyard.core.domain.events import (
     NodeReturned,
     NodeStopped,
     NodeUncordoned,
+    NoticeSettled,
     OrphanedAttemptEnded,
     OrphanedAttemptFound,
     PriorityChanged,
@@ -60,6 +66,7 @@ from gpuyard.core.domain.events import (
     TenantSet,
 )
 from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.notice import Moment, TaskNotice
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Backfill, Settings
 from gpuyard.core.domain.task import Estimate, Resources, Share, TaskSpec
@@ -135,6 +142,7 @@ SMALL_SPEC = TaskSpec(
     after_any=(SHARED,),
     preemption=Preemption.SUSPEND,
     require_fit=True,
+    notify=(TaskNotice((Moment.START, Moment.END), "mailto:bob@example.org"),),
 )
 
 LONG_SPEC = TaskSpec(TenantId("vision"), Resources(gpus=2, cpus=8), preemption=Preemption.REQUEUE)
@@ -228,6 +236,19 @@ STORY: list[tuple[str, Event]] = [
     ("", TaskRequeued(CUT_OFF, Cause(CauseKind.EXIT_CODE), 0.0)),
     ("admin", NodeCordoned(WEST)),
     ("admin", NodeRemoved(WEST)),
+    # Messages about the small task; two bookings, one of them moves and ends, the other one has begun.
+    ("", NoticeSettled(SMALL, 0, Moment.START, delivered=True)),
+    ("", NoticeSettled(SMALL, 0, Moment.END, delivered=False, tries=5, message="The server does not answer.")),
+    ("bob", BookingMade(Booking(1, TenantId("speech"), 1100.0, 1200.0, (BookedGpus(NORTH, 2),), "bob", ("A100",)))),
+    ("", BookingMoved(1, (BookedGpus(SOUTH, 2),))),
+    ("bob", BookingEnded(1, Cause(CauseKind.CANCELLED))),
+    (
+        "admin",
+        BookingMade(
+            Booking(2, TenantId("vision"), 1020.0, 9000.0, (BookedGpus(NORTH, 1, 2),), preempt=True, note="Demo")
+        ),
+    ),
+    ("", BookingBegan(2, late=(SMALL,), cordoned=(SOUTH,))),
     # The end is in the middle of things: a victim is being stopped, one sleeps in host memory, one is promised a node.
     ("alice", TaskSubmitted(LONG, LONG_SPEC)),
     ("", TaskPlaced(LONG, 1, Placement((Slice(SOUTH, (0, 1), cpus=8),)))),

@@ -4,6 +4,9 @@ Each step of a story checks every invariant as well: no GPU held twice, nothing 
 books that add up, and that the events alone give the same state.
 """
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from gpuyard.core.domain.causes import Cause, CauseKind
@@ -36,7 +39,7 @@ from gpuyard.core.domain.values import (
     TenantId,
 )
 from gpuyard.core.engine.scheduling.actions import UNPREDICTABLE_TIMES
-from gpuyard.testing import ClusterStory, cpu_task, gang, node, share, task
+from gpuyard.testing import ClusterStory, TaskBuilder, cpu_task, gang, node, share, task
 
 
 @pytest.fixture
@@ -676,6 +679,37 @@ def test_a_task_starts_on_reserved_nodes_only_if_it_can_be_stopped_there_for_the
     assert ("small" in cluster.placements()) is starts
     cluster.passes(1000.0)
     assert "large" in cluster.placements(), "the other starts when it was promised to"
+
+
+def of_kind(kind: str, name: str, level: int, gpus: int) -> TaskBuilder:
+    built = task(name, gpus=gpus, user="ada", preemption=Preemption.CHECKPOINT, remaining_time_levels=(level,))
+    return replace(built, spec=msgspec.structs.replace(built.spec, name=kind))
+
+
+def test_a_task_is_preempted_for_one_of_another_kind_and_not_for_its_own() -> None:
+    cluster = ClusterStory(policy="default")
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(of_kind("sweep", "runs", level=3, gpus=4))
+    cluster.submits(of_kind("sweep", "own", level=2, gpus=4))
+    cluster.passes(1000.0)
+    assert cluster.is_running("runs")
+    cluster.submits(of_kind("trial", "other", level=1, gpus=2))
+    cluster.passes(1000.0)
+    assert cluster.is_running("other")
+    assert not cluster.is_running("runs")
+
+
+def test_if_the_first_of_a_line_leaves_the_next_one_preempts_what_was_spared_from_it() -> None:
+    cluster = ClusterStory(policy="default")
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(of_kind("sweep", "runs", level=3, gpus=4))
+    cluster.submits(of_kind("sweep", "first", level=0, gpus=4))
+    cluster.submits(of_kind("trial", "second", level=1, gpus=4))
+    cluster.passes(1000.0)
+    assert cluster.is_running("runs"), "the first one of the line waits, and the second one goes behind it"
+    cluster.cancels("first")
+    cluster.passes(1.0)
+    assert cluster.is_running("second")
 
 
 def test_with_reservations_at_once_an_unpredictable_task_has_one_at_once() -> None:

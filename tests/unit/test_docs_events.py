@@ -13,8 +13,9 @@ LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"
 GATHERED = "events"
 """Lines that are written together: each has its own name (control_plane/lifecycle_log.py)."""
 BOTH = ("cli/service/event_loop.py",)
-SCHEDULER = ("live/control_plane", "live/pool", "core/journal", *BOTH)
+SCHEDULER = ("live/control_plane", "live/pool", "core/journal", "live/wire/frames.py", *BOTH)
 AGENT = ("live/agent", *BOTH)
+VOTER = ("live/voting",)
 
 
 def _files(places: tuple[str, ...]) -> Iterator[Path]:
@@ -53,7 +54,7 @@ def _told(whose: str) -> set[str]:
     return {name for cell in rows for name in re.findall(r"`(\w+)`", cell)}
 
 
-@pytest.mark.parametrize(("whose", "places"), [("the scheduler", SCHEDULER), ("an agent", AGENT)])
+@pytest.mark.parametrize(("whose", "places"), [("the scheduler", SCHEDULER), ("an agent", AGENT), ("a voter", VOTER)])
 def test_every_event_of_the_log_is_in_its_table(whose: str, places: tuple[str, ...]) -> None:
     logged = _logged(places)
     assert "folder_permissions_corrected" in logged

@@ -16,6 +16,7 @@ PURE = (
     "core/domain",
     "core/engine",
     "core/placement",
+    "core/replication",
     "plan/executor",
     "plan/planner",
 )

@@ -19,6 +19,7 @@ VIRTUAL = "simulation/faults/"
 """The event loop of these scenarios has a virtual clock: no real time passes while they sleep."""
 ALLOWED: dict[str, tuple[int, str]] = {
     "acceptance/soak.py": (6, "faults of a soak are spread over real time; it is run by hand, not by the tests"),
+    "acceptance/test_functions.py": (1, "the function that runs on the cluster takes as long as its argument says"),
     "acceptance/test_nodes.py": (1, "more time has to pass in suspension than the time limit of the task allows"),
     "unit/live/agent/test_supervisor_faults.py": (3, "faults come at random instants, drawn from a seed"),
     "unit/live/agent/test_exit_recorder.py": (

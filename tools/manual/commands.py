@@ -6,24 +6,37 @@ from typing import Any
 from typer.main import get_command
 
 GROUPS = {
-    "a cluster": ("up", "down", "server", "agent"),
+    "a cluster": ("up", "down", "server", "agent", "witness", "status", "promote", "detach-standby"),
     "tasks": (
         "submit",
+        "sbatch",
         "run",
         "demo",
         "ps",
+        "top",
         "show",
         "logs",
+        "attach",
+        "shell",
+        "forward",
         "cancel",
         "hold",
         "release",
         "suspend",
         "resume",
         "priority",
+        "boost",
+        "extend",
+        "clone",
+        "retry",
+        "wait",
         "explain",
         "lease",
+        "book",
+        "bookings",
     ),
     "the cluster": (
+        "top",
         "gpus",
         "nodes",
         "quota",
@@ -34,9 +47,11 @@ GROUPS = {
         "users",
         "tokens",
         "login",
+        "whoami",
         "journal",
     ),
     "without a cluster": ("plan", "analyze", "profile", "train", "predict", "partition", "simulate", "trace"),
+    "the shell": ("completion", "help"),
 }
 
 
@@ -59,10 +74,10 @@ def _with_members(path: str, command: Any) -> Iterator[tuple[str, Any]]:
 def usage(path: str, command: Any) -> str:
     """How it is called."""
     words = [path]
-    if any(not _is_argument(parameter) for parameter in command.params):
+    if any(not is_argument(parameter) for parameter in command.params):
         words.append("[OPTIONS]")
     for parameter in command.params:
-        if _is_argument(parameter):
+        if is_argument(parameter):
             name = (parameter.metavar or parameter.name.upper()).strip("[]")
             words.append(name if parameter.required else f"[{name}]")
     return " ".join(words)
@@ -70,10 +85,10 @@ def usage(path: str, command: Any) -> str:
 
 def rows(command: Any) -> Iterator[tuple[str, str]]:
     """Every argument and option, with what it means."""
-    for parameter in sorted(command.params, key=_is_argument, reverse=True):
+    for parameter in sorted(command.params, key=is_argument, reverse=True):
         if parameter.name in {"help", "context"}:
             continue
-        if _is_argument(parameter):
+        if is_argument(parameter):
             yield f"`{(parameter.metavar or parameter.name.upper()).strip('[]')}`", parameter.help or ""
             continue
         names = ", ".join(f"`{name}`" for name in parameter.opts)
@@ -88,5 +103,6 @@ def _meaning(parameter: Any) -> str:
     return f"{parameter.help or ''}{f' (default: {default})' if shown else ''}{again}"
 
 
-def _is_argument(parameter: Any) -> bool:
+def is_argument(parameter: Any) -> bool:
+    """Whether it is an argument, not an option."""
     return str(parameter.param_type_name) == "argument"

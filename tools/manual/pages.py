@@ -167,6 +167,7 @@ KEYS = {
     "reserve_after_seconds": "scheduler.reserve_after",
     "aging_seconds": "scheduler.aging",
     "level_seconds": "scheduler.level",
+    "defragment": "scheduler.defragment",
     "model_affinity": "scheduler.model_affinity",
     "queue_size": "scheduler.queue_size",
 }

@@ -31,6 +31,14 @@ export const session = signal<Session | null>(null);
 export const loginNeeded = signal(false);
 /** Whether the last request reached the server. */
 export const reachable = signal(true);
+/** The address of the leader if this scheduler is a standby, empty if no scheduler leads; null: this one leads. */
+export const standbyOf = signal<string | null>(null);
+
+/** A scheduler of several says with each answer which role it has. */
+function noteRole(answer: Response): void {
+  const role = answer.headers.get("x-gpuyard-role");
+  if (role) standbyOf.value = role === "standby" ? (answer.headers.get("x-gpuyard-leader") ?? "") : null;
+}
 
 async function errorOf(answer: Response): Promise<ApiError> {
   let body: ErrorBody | null = null;
@@ -62,6 +70,7 @@ export async function send(method: string, path: string, { body, signal: stop, h
       headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
       body: body === undefined ? undefined : JSON.stringify(body),
       signal: stop ? AbortSignal.any([stop, late]) : late,
+      redirect: "manual", // to the leader: another origin, which this page may not ask
     });
   } catch (problem) {
     if (stop?.aborted) throw problem;
@@ -69,6 +78,8 @@ export async function send(method: string, path: string, { body, signal: stop, h
     throw new ApiError(0, "Unreachable", "The scheduler does not answer.");
   }
   reachable.value = true;
+  if (answer.type === "opaqueredirect") throw new ApiError(307, "NotLeading", "This scheduler is a standby. Use the page of the one that leads.");
+  noteRole(answer);
   if (answer.ok) return answer;
   const error = await errorOf(answer);
   if (error.status === 401 && error.code !== "WrongLogin") loginNeeded.value = true;

@@ -31,6 +31,9 @@ export const en = {
     connecting: "Connecting",
     away: "Reconnecting",
     awayLong: "The scheduler does not answer. The page keeps trying; what you see may be out of date.",
+    standby: "This scheduler is a standby: it shows the cluster, and changes nothing.",
+    noLeader: "This scheduler is a standby, and no scheduler leads at present.",
+    toLeader: "Open the page of the leader",
     outdated: "The scheduler was upgraded. Reload to use the new page.",
     reload: "Reload",
     theme: "Theme",
@@ -699,6 +702,7 @@ export const en = {
   /** What lets a task start that nothing in the cluster can hold; empty if its reason says it. */
   advice: {
     ...Object.fromEntries(["GpuMemoryTooSmall", "WorkDoesNotFit", "NodeTooSmall", "TooFewCpus", "HostMemoryTooSmall"].map((code) => [code, "It starts when a larger node joins; otherwise cancel it and request less."])),
+    BookedNodesUnsuitable: "It starts when the booking has ended; otherwise cancel it and use another booking.",
     UnknownGpuModel: "It starts when a node with such a GPU joins; otherwise cancel it and request another model.",
     NoNodeWithLabels: "It starts when a node with these labels joins; otherwise cancel it and request other labels.",
     GangLargerThanCluster: "It starts when enough nodes have joined; otherwise cancel it and request fewer nodes.",

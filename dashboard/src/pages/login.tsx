@@ -5,7 +5,7 @@ import { chooseLang, lang } from "../core/settings";
 import type { Session } from "../core/types";
 import { said, t } from "../i18n";
 import { Logo } from "../ui/icons";
-import { Field } from "../ui/kit";
+import { Field, StandbyNote } from "../ui/kit";
 
 /** The address stays as it is, so the page after the login is the one that was asked for. */
 export function LoginPage() {
@@ -46,6 +46,7 @@ export function LoginPage() {
           <Logo />
           <h1>{words.title}</h1>
         </div>
+        <StandbyNote />
         {wasIn && <p class="muted">{words.expired}</p>}
         <Field label={words.username}>
           {(ids) => <input {...ids} name="username" autocomplete="username" autofocus required value={username.value} onInput={(event) => (username.value = event.currentTarget.value)} />}

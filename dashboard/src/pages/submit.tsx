@@ -146,7 +146,7 @@ export function commandLine(request: Record<string, unknown>): { line: string; w
   const { command, ...rest } = request;
   const without = Object.keys(rest).filter((name) => !(name in OPTIONS));
   const words = Object.keys(OPTIONS).filter((name) => name in rest).flatMap((name) => OPTIONS[name]!(rest[name] as never));
-  return { line: ["gpuyard", "submit", "--no-venv", ...words, "--shell", String(command)].map(quoted).join(" "), without };
+  return { line: ["gpuyard", "submit", "--clean-env", ...words, "--shell", String(command)].map(quoted).join(" "), without };
 }
 
 export function SubmitPage() {

@@ -2,10 +2,10 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
-import { ApiError } from "../core/api";
+import { ApiError, standbyOf } from "../core/api";
 import { exact, instant } from "../core/format";
 import type { Resource } from "../core/resource";
-import { to } from "../core/router";
+import { place, to } from "../core/router";
 import type { Status } from "../core/types";
 import { said, t } from "../i18n";
 import { Icon, type IconName } from "./icons";
@@ -111,6 +111,24 @@ export function Shown<T>({ of, lines, children }: { of: Resource<T>; lines?: num
   if (data !== null && !(error && error.missing)) return <>{children(data)}</>;
   if (error && !error.away) return <Problem error={error} retry={of.refresh} />;
   return <Skeletons lines={lines} />;
+}
+
+/** On the page of a standby: where the one that leads is. */
+export function StandbyNote() {
+  const leader = standbyOf.value;
+  const { parts, query } = place.value;
+  if (leader === null) return null;
+  const words = t.value.bar;
+  return (
+    <div class="banner info" role="status">
+      {leader ? words.standby : words.noLeader}
+      {/^https?:/.test(leader) && (
+        <a class="button small" href={`${leader}/${to(parts, Object.fromEntries(query))}`}>
+          {words.toLeader}
+        </a>
+      )}
+    </div>
+  );
 }
 
 const STATUS_MARK: Record<Status, string> = { pending: "◷", running: "▶", suspended: "⏸", success: "✓", failed: "✕", cancelled: "⊘", timeout: "⌛" };

@@ -1,15 +1,32 @@
 """`gpuyard cancel`: end tasks."""
 
-from typing import Annotated
-
 import typer
 
 from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
+from gpuyard.cli.input.task_selection import (
+    OPEN,
+    MineFilter,
+    NameFilter,
+    ProjectFilter,
+    SelectedBy,
+    TasksArgument,
+    TenantFilter,
+    UserFilter,
+    YesOption,
+    selected,
+)
 from gpuyard.cli.output.errors import complain
+from gpuyard.cli.shell.messages import localized
 
 
 def cancel(
-    task_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Tasks, such as task-7 or 7.")],
+    tasks: TasksArgument = None,
+    name: NameFilter = None,
+    user: UserFilter = None,
+    mine: MineFilter = False,
+    tenant: TenantFilter = None,
+    project: ProjectFilter = None,
+    yes: YesOption = False,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
@@ -18,8 +35,9 @@ def cancel(
     from gpuyard.live.sdk import NotAllowed, Refused
 
     cluster = client(server, token)
+    filters = SelectedBy(name, user, mine, tenant, project)
     failed = False
-    for task in task_ids:
+    for task in selected(cluster, tasks, filters, status=OPEN, doing="Cancel", yes=yes):
         try:
             answer = cluster.cancel(task)
         except NotAllowed:
@@ -33,6 +51,6 @@ def cancel(
 
             print_answer(cluster)
         else:
-            typer.echo(answer.message)
+            typer.echo(localized(answer.message))
     if failed:
         raise typer.Exit(1)

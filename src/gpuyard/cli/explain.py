@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
+from gpuyard.cli.input.task_selection import TaskArgument, task_named
 from gpuyard.cli.output.progress import NO_NODES
-from gpuyard.cli.show import TaskIdArgument
+from gpuyard.cli.shell.messages import localized
 
 if TYPE_CHECKING:
     from gpuyard.live.wire.answers import ExplainAnswer
@@ -15,7 +16,7 @@ SAYS_ALL = frozenset({"OnHold", "WaitingForTasks"})
 """Reasons that name what the task waits for, and whose end is unknown."""
 IN_THE_WAY = frozenset({"NoRoom", "NoCpuRoom", "GangIncomplete", "ReservedFor"})
 """Reasons that end when other tasks end."""
-NOT_BY_ESTIMATES = frozenset({"BackingOff", "BudgetSpent", "WaitingForVictims"})
+NOT_BY_ESTIMATES = frozenset({"BackingOff", "BudgetSpent", "WaitingForMoves", "WaitingForVictims"})
 """Reasons whose end is known and does not depend on other tasks."""
 NOWHERE = (
     "No current node is large enough. The task starts when a suitable node joins; otherwise cancel it and request less."
@@ -42,13 +43,19 @@ MOST_ESTIMATED = 10_000
 
 
 def explain(
-    task_id: TaskIdArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
+    task_id: TaskArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
 ) -> None:
-    """Explain why a task waits, how many tasks are ahead of it, and when it is likely to start."""
+    """Explain why a task waits, how many tasks are ahead of it, and when it is likely to start; or why it has failed."""
     cluster = client(server, token)
+    task_id = task_named(cluster, task_id)
     told = cluster.explain(task_id)
     if not as_json:
-        typer.echo("\n".join(explanation_lines(told)))
+        lines = [localized(line) for line in explanation_lines(told)]
+        if told.status in {"failed", "timeout"} and told.nodes:
+            from gpuyard.cli.output.last_lines import last_lines
+
+            lines += last_lines(cluster, task_id, task_id)
+        typer.echo("\n".join(lines))
         return
     from gpuyard.cli.output.printing import print_answer
 

@@ -1,17 +1,18 @@
-"""`gpuyard logs`: print the output of a task. `-f` continues across restarts of the scheduler (`task_output`)."""
+"""`gpuyard logs`: print the output of tasks. `-f` continues across restarts of the scheduler (`task_output`)."""
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
+from gpuyard.cli.input.task_selection import TasksArgument, tasks_named
 from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, outage_printer, to_standard_output
-from gpuyard.cli.show import TaskIdArgument
 
 if TYPE_CHECKING:
+    from gpuyard.cli.output.many_outputs import Rewrite
     from gpuyard.live.sdk import Client, Task, TaskRef
 
 FIRST_LOOK_BYTES = 64 * 1024
@@ -21,9 +22,18 @@ LOOK_SECONDS = 0.3
 
 
 def logs(
-    task_id: TaskIdArgument,
+    tasks: TasksArgument = None,
     following: Annotated[bool, typer.Option("-f", "--follow", help="Follow the output until the task ends.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", metavar="N", min=0, help="Only the last N lines.")] = None,
+    tail: Annotated[int | None, typer.Option("-n", "--tail", metavar="N", min=0, help="Only the last N lines.")] = None,
+    grep: Annotated[
+        str | None,
+        typer.Option("-g", "--grep", metavar="TEXT", help="Only lines with this text; the nodes search for it."),
+    ] = None,
+    case: Annotated[bool, typer.Option("--case", help="With --grep: upper and lower case differ.")] = False,
+    beside: Annotated[
+        int | None,
+        typer.Option("-C", "--context", metavar="N", min=0, max=10, help="With --grep: N lines before and after each."),
+    ] = None,
     attempt: Annotated[
         int | None, typer.Option("--attempt", metavar="N", min=1, help="Attempt of the task (default: the last).")
     ] = None,
@@ -34,8 +44,20 @@ def logs(
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Print the output of a task, byte for byte; with --json one object per line. For a waiting task, print the reason."""
+    """Print the output of tasks: of one byte for byte, of several line by line behind their names.
+
+    With --json one object per line. For a waiting task, print the reason.
+    """
+    _refuse_contradictions(grep, following=following, case=case, context=beside)
     cluster = client(server, token)
+    ids = tasks_named(cluster, tasks)
+    if len(ids) > 1 or grep is not None:
+        if len(ids) > 1 and (attempt is not None or node is not None):
+            raise typer.BadParameter("it is of one task; name one", param_hint="'--attempt'" if attempt else "'--node'")
+        wanted = _Wanted(cluster, ids, grep, tail, attempt, node, case=case, context=beside or 0, as_json=as_json)
+        wanted.follow(server) if following else wanted.print()
+        return
+    [task_id] = ids
     task = cluster.task(task_id) if following else None
     if task is not None and not as_json:
         _tell_of_no_start(task)
@@ -56,6 +78,137 @@ def logs(
             _tell_of_no_start(cluster.task(task_id))
     if lines is not None:
         lines.end()
+
+
+def _refuse_contradictions(grep: str | None, *, following: bool, case: bool, context: int | None) -> None:
+    if grep is None and (case or context is not None):
+        raise typer.BadParameter("it needs --grep", param_hint="'--case'" if case else "'--context'")
+    if grep is not None and (not grep or "\n" in grep):
+        raise typer.BadParameter("the text must be within one line, and not empty", param_hint="'--grep'")
+    if following and context is not None:
+        raise typer.BadParameter("it cannot be combined with -f", param_hint="'--context'")
+
+
+class _Wanted:
+    """The output of several tasks, or the lines of one that contain a text."""
+
+    def __init__(
+        self,
+        cluster: "Client",
+        ids: list[str],
+        grep: str | None,
+        tail: int | None,
+        attempt: int | None,
+        node: str | None,
+        *,
+        case: bool,
+        context: int,
+        as_json: bool,
+    ) -> None:
+        from gpuyard.cli.output.many_outputs import FOLLOWED_AT_ONCE, label_width, labels_of
+        from gpuyard.cli.output.screen import screen_of
+
+        if len(ids) > FOLLOWED_AT_ONCE:
+            message = f"at most {FOLLOWED_AT_ONCE} tasks at once; {len(ids)} are named"
+            raise typer.BadParameter(message, param_hint="'TASK'")
+        self._cluster = cluster
+        self._tasks = [cluster.task(one) for one in ids]
+        self._grep, self._tail, self._case, self._context, self._as_json = grep, tail, case, context, as_json
+        self._which: dict[str, Any] = {"attempt": attempt, "node": node}
+        self._screen = screen_of()
+        self._labels = labels_of(self._tasks)
+        self._width = label_width(self._labels.values())
+
+    def _steps(self, task: "Task", number: int) -> "list[Rewrite]":
+        """Return what happens to each line of a task."""
+        from gpuyard.cli.output.many_outputs import matching, prefixing
+
+        steps: list[Rewrite] = []
+        if self._grep is not None:
+            screen = self._screen._replace(colors=False) if self._as_json else self._screen
+            steps.append(matching(self._grep, screen, case=self._case))
+        if self._as_json:
+            several = len(self._tasks) > 1
+            steps.append(lambda line: _encoded_line(line, task.id if several else None))
+        elif len(self._tasks) > 1:
+            steps.append(prefixing(self._labels[task.id], self._width, number, self._screen))
+        return steps
+
+    def follow(self, server: str | None) -> None:
+        """Follow all of them."""
+        from gpuyard.cli.output.many_outputs import follow_all
+
+        tails: dict[str, int | None] = {}
+        for task in self._tasks:
+            if not self._as_json:
+                _tell_of_no_start(task)
+            if self._tail is not None:
+                begun = task.started_at is not None
+                tails[task.id] = _bytes_of_last_lines(self._cluster, task, self._tail, {}) if begun else None
+        follow_all(self._cluster, self._tasks, self._steps, tails, server, as_json=self._as_json)
+
+    def print(self) -> None:
+        """Print what there is."""
+        from gpuyard.cli.output.many_outputs import writers_for
+
+        writers = writers_for(self._tasks, to_standard_output, self._steps)
+        for task in self._tasks:
+            if task.started_at is None:
+                _tell_of_no_start(task)
+            elif self._grep is not None:
+                self._print_matches(task, writers[task.id].write)
+            else:
+                last = (
+                    None if self._tail is None else _bytes_of_last_lines(self._cluster, task, self._tail, self._which)
+                )
+                for part in _patiently(lambda task=task, last=last: self._cluster.logs(task, tail=last, **self._which)):  # type: ignore[misc]
+                    writers[task.id].write(part)
+            writers[task.id].end()
+
+    def _print_matches(self, task: "Task", write: Callable[[bytes], None]) -> None:
+        """Print the lines that the node has found; lines of context go through the same prefix, but not the filter."""
+        from collections import deque
+
+        assert self._grep is not None
+        found: deque[tuple[list[str], str, list[str]]] = deque(maxlen=self._tail)
+        offset: int | None = 0
+        while offset is not None:
+            answer = self._cluster.search_logs(
+                task, self._grep, match_case=self._case, context=self._context or None, offset=offset, limit=1000,
+                **self._which,
+            )  # fmt: skip
+            found.extend((one.before, one.text, one.after) for one in answer.matches)
+            if self._tail is None:
+                self._write_matches(found, task, write)
+                found.clear()
+            offset = answer.next_offset
+        self._write_matches(found, task, write)
+
+    def _write_matches(
+        self, found: "Iterable[tuple[list[str], str, list[str]]]", task: "Task", write: Callable[[bytes], None]
+    ) -> None:
+        beside = self._steps(task, self._tasks.index(task))[1:]
+        for before, line, after in found:
+            for words in before:
+                self._write_beside(words, beside)
+            write(line.encode() + b"\n")
+            for words in after:
+                self._write_beside(words, beside)
+            if self._context and not self._as_json:
+                self._write_beside("--", beside)
+
+    def _write_beside(self, words: str, steps: "list[Rewrite]") -> None:
+        line: bytes | None = words.encode()
+        for step in steps:
+            line = step(line) if line is not None else None
+        to_standard_output((line or b"") + b"\n")
+
+
+def _encoded_line(line: bytes, task_id: str | None) -> bytes:
+    from msgspec import json
+
+    words = {"line": line.decode(errors="replace")}
+    return json.encode(words if task_id is None else {"task_id": task_id, **words})
 
 
 def _follow(cluster: "Client", task: "Task", output: Output, server: str | None, *, as_json: bool) -> None:

@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
     from gpuyard.live.wire.answers import NodeAnswer
 
-NAMES = ("ID", "STATUS", "GPUS", "IDLE", "MODELS", "CPUS", "MEMORY", "LOAD", "TASKS", "SEEN")
+NAMES = ("ID", "STATUS", "GPUS", "IDLE", "MODELS", "CPUS", "MEMORY", "LOAD", "TASKS", "SEEN", "REASON")
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why, for other people; shown by `gpuyard nodes`.")
+]
+LOOK_SECONDS = 0.5
 NodeIdArgument = Annotated[str, typer.Argument(metavar="ID", help="Node id, as listed by `gpuyard nodes`.")]
 
 
@@ -31,6 +35,7 @@ def nodes(cluster: "Client") -> Listing:
             None if node.load is None else f"{node.load:.1f}",
             len(node.tasks),
             f"{format_seconds(seconds_since(node.last_seen))} ago" if node.last_seen else None,
+            node.reason,
         )
         for node in cluster.nodes().nodes
     )
@@ -54,13 +59,17 @@ app = group(nodes)
 
 @app.command()
 def cordon(
-    node: NodeIdArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
+    node: NodeIdArgument,
+    reason: ReasonOption = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Place no new tasks on a node."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
-    told = cluster.cordon(node)
+    told = cluster.cordon(node, reason=reason)
     report(cluster, f"{told.id} is {told.status}: no new tasks are placed on it.", as_json=as_json)
 
 
@@ -70,16 +79,48 @@ def drain(
     force: Annotated[
         bool, typer.Option("--force", help="Also move suspended tasks away; they restart from the beginning.")
     ] = False,
+    reason: ReasonOption = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the node has no tasks. Ctrl-C ends the waiting, not the drain.")
+    ] = False,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Place no new tasks on a node, and move away tasks that allow it."""
+    """Place no new tasks on a node, and move away tasks that allow it. The others run to their end."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import counted, report
 
-    told = cluster.drain(node, force=force)
+    told = cluster.drain(node, force=force, reason=reason)
+    if wait:
+        told = _until_empty(cluster, told)
+        report(cluster, f"{told.id} is {told.status} and has no tasks.", as_json=as_json)
+        return
     report(cluster, f"{told.id} is {told.status}; it still has {counted(len(told.tasks), 'task')}.", as_json=as_json)
+
+
+def _until_empty(cluster: "Client", told: "NodeAnswer") -> "NodeAnswer":
+    """Wait until a node has no tasks; on standard error, say which ones are left."""
+    import time
+
+    from gpuyard.cli.output.printing import counted
+    from gpuyard.cli.output.progress import StatusLine
+    from gpuyard.core.domain.errors import GpuyardError
+    from gpuyard.live.sdk.waiting import AWAY
+
+    with StatusLine() as line:
+        while told.tasks:
+            left = ", ".join(told.tasks[:5]) + (", …" if len(told.tasks) > 5 else "")
+            line.show(f"{told.id} still has {counted(len(told.tasks), 'task')}: {left}")
+            time.sleep(LOOK_SECONDS)
+            try:
+                told = cluster.node(told.id)
+            except AWAY as error:
+                line.show(f"{str(error).split('. ')[0].rstrip('.')}. The drain continues; trying again.")
+                continue
+            if told.status not in {"draining", "offline", "away"}:
+                raise GpuyardError(f"{told.id} is {told.status} again: the drain was ended by somebody else.")
+    return told
 
 
 @app.command()

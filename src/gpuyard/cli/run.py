@@ -6,19 +6,25 @@ to learn how it ends: the task goes on, and the command that follows it again is
 know the task any more.
 """
 
+import os
 import signal
+import stat
 import sys
 import time
 from types import FrameType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, NoReturn, Self
 
 import typer
 
+from gpuyard.cli.console.options import EscapeOption, LingerOption, check_escape, ends_with, escapes, linger_of
+from gpuyard.cli.explain import CANCELLED
 from gpuyard.cli.input.options import JsonOption, QuietOption, ServerOption, TokenOption, client
 from gpuyard.cli.input.task_options import RequestFields, task_options
 from gpuyard.cli.output.errors import complain
+from gpuyard.cli.output.missing_module import LastOutput, hint_on_missing_module
 from gpuyard.cli.output.progress import WaitProgress
 from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, outage_printer, to_standard_output
+from gpuyard.cli.shell.messages import localized
 from gpuyard.cli.submit import submitted, warn_if_nothing_fits
 from gpuyard.core.domain.errors import GpuyardError
 
@@ -26,8 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from threading import Thread
 
+    from gpuyard.cli.console.session import SessionEnd
     from gpuyard.live.sdk import Client, Task
 
+USUAL_LINGER = "15m"
 TOOK_TOO_LONG = 124
 SIGNALLED = 128
 INTERRUPTED = 130
@@ -39,14 +47,32 @@ CANCEL_PAUSE_SECONDS = 0.5
 @task_options
 def run(
     request: RequestFields,
+    pty: Annotated[
+        bool, typer.Option("--pty", help="Run it in a terminal: for a shell, an editor or a notebook.")
+    ] = False,
+    linger: LingerOption = USUAL_LINGER,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="With --pty: never close the terminal for want of a client.")
+    ] = False,
+    escape: EscapeOption = "ctrl-]",
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Submit a task, print its output and return its exit code. Ctrl-C cancels it; a second Ctrl-C leaves at once."""
+    """Submit a task, print its output and return its exit code. Ctrl-C cancels it; a second Ctrl-C leaves at once.
+
+    Standard input is passed on if it is a pipe or a file.
+    """
+    check_escape(escape)
     if request["array"]:
         raise typer.BadParameter("an array has several outputs; use `gpuyard submit`", param_hint="'--array'")
+    _point_out_directives(request["command"])
+    if pty:
+        _run_in_terminal(request, linger_of(linger, keep=keep), escape, quiet or as_json, as_json, server, token)
+    feeds = _has_input()
+    if feeds:
+        request["console"] = {"terminal": False, "linger": linger_of(linger, keep=keep)}
     cluster = client(server, token)
     with _Interrupts(cluster, silent=as_json) as interrupts, WaitProgress(quiet=quiet or as_json) as progress:
         task = submitted(cluster, request)[0]
@@ -54,7 +80,12 @@ def run(
         interrupts.submitted(task)
         if not as_json:
             warn_if_nothing_fits(cluster, task)
-        output = None if as_json else Output(cluster, _behind(progress))
+        remembered = LastOutput()
+        if feeds:
+            from gpuyard.cli.console.standard_input import feed
+
+            feed(cluster, task)
+        output = None if as_json else Output(cluster, _behind(progress, remembered))
         outages = None if as_json else outage_printer(task.id, progress)
         try:
             ended = follow(cluster, task, output, watch=progress.tell, on_outage=outages)
@@ -67,20 +98,119 @@ def run(
         from gpuyard.cli.output.printing import print_json
 
         print_json(ended)
-    raise typer.Exit(_exit_code(ended, silent=as_json))
+    elif hint := hint_on_missing_module(ended, remembered.text, os.environ):
+        print(f"gpuyard: {localized(hint)}", file=sys.stderr)
+    raise typer.Exit(exit_code_of(ended, silent=as_json))
 
 
-def _behind(progress: WaitProgress) -> "Callable[[bytes], None]":
+def _run_in_terminal(
+    request: RequestFields,
+    linger_seconds: float | None,
+    escape: str,
+    quiet: bool,
+    as_json: bool,
+    server: str | None,
+    token: str | None,
+) -> NoReturn:
+    """Submit the task, wait for its start, and connect its terminal with this one. Does not return."""
+    from gpuyard.cli.console.raw_terminal import traveling_variables
+    from gpuyard.cli.console.session import SessionEnd, TerminalSession, check_terminal, own_size
+
+    check_terminal("leave out --pty to pass on a file or a pipe")
+    columns, rows = own_size()
+    request["console"] = {"terminal": True, "columns": columns, "rows": rows, "linger": linger_seconds}
+    request["env"] = {**traveling_variables(), **(request["env"] or {})}
+    cluster = client(server, token)
+    with _Interrupts(cluster, silent=as_json) as interrupts, WaitProgress(quiet=quiet) as progress:
+        task = submitted(cluster, request)[0]
+        cluster = cluster.without_waiting()
+        interrupts.submitted(task)
+        if not as_json:
+            warn_if_nothing_fits(cluster, task)
+        try:
+            now = _until_started(cluster, task, progress)
+        except GpuyardError as error:
+            progress.clear()
+            if is_gone(error):
+                raise gone(error, task.id, cluster, as_json=as_json) from None
+            raise gave_up(error, task.id, server, as_json=as_json) from None
+    again = f"gpuyard attach {task.id}"
+    console = cluster.console(task, received=0, size=own_size())
+    end = SessionEnd("over")
+    if not now.ended:
+        end = TerminalSession(console, escape=escapes(escape), reads=True, types=True, again=again).run()
+        if end.why == "refused":
+            end = _refused(cluster, task, end)
+    ends_with(end, cluster, task, console, as_json=as_json, again=again)
+    raise AssertionError("`ends_with` ends this command")
+
+
+def _refused(cluster: "Client", task: "Task", end: "SessionEnd") -> "SessionEnd":
+    """Return the end of a session that was refused: a short command may be over; another one is of no use and cancelled.
+
+    A session that another client has taken over leaves the task alone.
+    """
+    from gpuyard.cli.console.session import OVER, TAKEN, SessionEnd
+
+    if end.reason in OVER or cluster.task(task).ended:
+        return SessionEnd("over")
+    if end.reason in TAKEN:
+        return end
+    cluster.cancel(task)
+    return end._replace(sentence=f"{end.sentence} {task.id} was cancelled.")
+
+
+def _until_started(cluster: "Client", task: "Task", progress: WaitProgress) -> "Task":
+    """Wait until the task runs, or has ended without."""
+    for now in cluster.changes(task, on_outage=outage_printer(task.id, progress)):
+        progress.tell(now)
+        if now.ended or (now.status == "running" and now.started_at):
+            return now
+    raise AssertionError("changes end with the end of the task")
+
+
+def _has_input() -> bool:
+    """Return whether standard input is a pipe, a socket or a file, with something in it or still to come."""
+    try:
+        about = os.fstat(0)
+    except OSError:
+        return False
+    if stat.S_ISREG(about.st_mode):
+        return os.lseek(0, 0, os.SEEK_CUR) < about.st_size
+    if not stat.S_ISFIFO(about.st_mode) and not stat.S_ISSOCK(about.st_mode):
+        return False
+    import select
+
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    return all(mask & select.POLLIN or not mask & select.POLLHUP for _, mask in poll.poll(0))
+
+
+def _point_out_directives(command: "list[str] | str") -> None:
+    """Report that the options in a job script of Slurm are not used: `run` runs it as an ordinary program."""
+    if isinstance(command, str):
+        return
+    from pathlib import Path
+
+    from gpuyard.cli.slurm.script import is_job_script
+
+    if is_job_script(Path(command[0])):
+        words = f"{command[0]} has #SBATCH lines, which `gpuyard run` does not read; `gpuyard submit` does."
+        print(f"gpuyard: {words}", file=sys.stderr)
+
+
+def _behind(progress: WaitProgress, remembered: LastOutput) -> "Callable[[bytes], None]":
     """Remove the progress line before output is printed."""
 
     def write(part: bytes) -> None:
         progress.clear()
+        remembered.add(part)
         to_standard_output(part)
 
     return write
 
 
-def _exit_code(task: "Task", *, silent: bool) -> int:
+def exit_code_of(task: "Task", *, silent: bool) -> int:
     """Return our exit code; if it is not the one of the task, print the reason, unless JSON output has it."""
     if task.signal is not None and task.status != "timeout":
         return SIGNALLED + task.signal
@@ -89,7 +219,8 @@ def _exit_code(task: "Task", *, silent: bool) -> int:
     if task.status == "success":
         return 0
     if not silent:
-        print(f"gpuyard: {task.id} ended as {task.status}. {task.reason or ''}".rstrip(), file=sys.stderr)
+        reason = "" if task.reason == CANCELLED else task.reason or ""
+        print(f"gpuyard: {task.id} ended as {task.status}. {reason}".rstrip(), file=sys.stderr)
     return {"timeout": TOOK_TOO_LONG, "cancelled": INTERRUPTED}.get(task.status, 1)
 
 
@@ -146,7 +277,7 @@ class _Interrupts:
     def _say(self, words: str) -> None:
         if not self._silent:
             behind_ctrl_c = "\n" if sys.stderr.isatty() else ""
-            print(f"{behind_ctrl_c}gpuyard: {words}", file=sys.stderr)
+            print(f"{behind_ctrl_c}gpuyard: {localized(words)}", file=sys.stderr)
 
 
 def _cancel(cluster: "Client", task: "Task", as_json: bool) -> None:

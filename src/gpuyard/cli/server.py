@@ -30,9 +30,9 @@ def server(
     set_up(settings.log_level, settings.logging.format, settings.log_output)
     if settings.join_token or settings.users:
         protect_settings(config)
-    from gpuyard.live.control_plane.server import note_gpu_settings, serve, stop_on_signals
+    from gpuyard.live.control_plane.server import note_ignored_settings, serve, stop_on_signals
 
-    note_gpu_settings(settings)
+    note_ignored_settings(settings)
 
     async def until_told() -> None:
         import asyncio

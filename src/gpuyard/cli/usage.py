@@ -18,6 +18,9 @@ COLUMNS = {
     "WAIT HOURS": "wait_hours",
 }
 
+RANKS = {"OUT OF MEMORY": 8, "PREEMPTED": 7, "KWH": 6, "FAILED": 5, "WAIT HOURS": 4, "TASKS": 3, "IDLE": 2, "USED": 1}
+"""What a narrow terminal leaves out first."""
+
 
 def usage(
     by: Annotated[
@@ -44,7 +47,7 @@ def usage(
     if as_csv and as_json:
         raise typer.BadParameter("choose one of --csv and --json", param_hint="'--csv'")
     window = {"since": _instant(since, "--since"), "until": _instant(until, "--until")}
-    from gpuyard.cli.output.printing import print_answer, print_lines, print_table
+    from gpuyard.cli.output.printing import print_answer, print_lines
 
     if as_csv:
         print_lines(cluster.usage_csv(by=by, **window))
@@ -56,7 +59,21 @@ def usage(
     rows = [(*(getattr(row, key) for key in told.by), *_figures(row)) for row in told.rows]
     if len(rows) != 1:
         rows.append(("total", *("" for _ in told.by[1:]), *_figures(told.total)))
-    print_table((*(key.upper() for key in told.by), *COLUMNS), rows, right=tuple(COLUMNS))
+    _print(told.by, rows)
+
+
+def _print(by: list[str], rows: list[tuple[str, ...]]) -> None:
+    """Print a table that fits the terminal."""
+    import sys
+
+    from gpuyard.cli.output.fitted_table import TableColumn, table_lines
+    from gpuyard.cli.output.printing import one_line
+    from gpuyard.cli.output.screen import screen_of
+
+    columns = [TableColumn(key.upper(), least=8) for key in by]
+    columns += [TableColumn(name, right=True, rank=RANKS.get(name, 0)) for name in COLUMNS]
+    texts = [[one_line(cell) or "–" for cell in row] for row in rows]
+    sys.stdout.write("".join(f"{line}\n" for line in table_lines(columns, texts, screen_of())))
 
 
 def _figures(row: object) -> tuple[str, ...]:

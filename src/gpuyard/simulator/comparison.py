@@ -43,7 +43,7 @@ from gpuyard.simulator.workloads.checkpoints import DRAWN, RandomDraw, RandomStr
 from gpuyard.simulator.workloads.converters.convert import Converted, convert, read_instant
 from gpuyard.simulator.workloads.gavel import read_gavel
 from gpuyard.simulator.workloads.generated import LEAST_LOAD, LOAD, MOST_JOBS, MOST_LOAD, GeneratedJobs
-from gpuyard.simulator.workloads.journal import read_journal
+from gpuyard.simulator.workloads.journal import is_database, read_journal
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, JobSource, fitting
 from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
 from gpuyard.simulator.workloads.what_if import Changes, LimitName, read_quota
@@ -200,7 +200,7 @@ def journal_jobs(
     number of tasks, such as `{"tenant:research": 2, "class:online": 0.5}`. `resample`: draw the tasks with replacement.
     """
     began = perf_counter()
-    path = path_of("folder", folder)
+    source = str(folder) if is_database(folder) else path_of("folder", folder)
     changes = Changes(
         *read_quota(quota),
         cluster=None if cluster is None else _cluster(cluster),
@@ -212,9 +212,9 @@ def journal_jobs(
     )
     seed = argument("seed", seed, Seed)
     try:
-        found = read_journal(path)
+        found = read_journal(source)
     except OSError as error:
-        raise WrongInput(f"{shown_path(path)}: {error.strerror}.") from None
+        raise WrongInput(f"{shown_path(Path(source))}: {error.strerror}.") from None
     happened = PolicyVariant("recorded", found.same.settings)
     result = Result(happened, measure(found.happened, found.gpus), found.happened)
     counts = {

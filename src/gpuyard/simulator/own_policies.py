@@ -22,7 +22,7 @@ from gpuyard.core.engine.policies.policy import Policy
 from gpuyard.input.error_location import shortened
 from gpuyard.input.files import LARGEST_TEXT_BYTES, open_file, shown_path, size_words
 
-FUNCTIONS = ("key", "tenant_key", "rank", "changes_at")
+FUNCTIONS = ("key", "tenant_key", "rank", "spares", "changes_at")
 LONGEST_ERROR = 200
 """Characters of an exception that are shown."""
 OPTIONAL_RESULT = "changes_at"

@@ -10,10 +10,10 @@ from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.values import MILLI, TaskId
 
-STOPPED = (CauseKind.PREEMPTED, CauseKind.RECLAIMED, CauseKind.MOVED, CauseKind.EXCHANGED)
+STOPPED = (CauseKind.PREEMPTED, CauseKind.RECLAIMED, CauseKind.MOVED, CauseKind.EXCHANGED, CauseKind.MADE_ROOM)
 """Reasons for which a task is stopped and continues later or elsewhere."""
-MOVED = (CauseKind.MOVED, CauseKind.EXCHANGED)
-"""Reasons for which a task is stopped to continue on other GPUs, where it is faster or makes room for one that is."""
+MOVED = (CauseKind.MOVED, CauseKind.EXCHANGED, CauseKind.MADE_ROOM)
+"""Reasons for which a task is stopped to continue on other GPUs, where it is faster or makes room for another one."""
 SAMPLES = 2_000
 """Maximum number of points of a time series: at twice this number, every second point is dropped."""
 

@@ -143,6 +143,21 @@ class ClusterStory:
         """Release a held task."""
         self._tell(command.ReleaseTask(self.numbers[name]))
 
+    def books(self, gpus: int, *, begins: float, ends: float, tenant: str = "team", **more: Any) -> int:
+        """Book GPUs from one instant of the story to another; return the number of the booking."""
+        answer = self.tells(command.MakeBooking(TenantId(tenant), begins, ends, gpus, **more))
+        assert not isinstance(answer, Refusal), answer.sentence()
+        return next(event.booking.id for event in answer if isinstance(event, events.BookingMade))
+
+    def maintains(self, *node_names: str, begins: float, ends: float) -> int:
+        """Make a maintenance window; return the number of the booking."""
+        nodes = tuple(NodeId(name) for name in node_names)
+        return self.books(0, begins=begins, ends=ends, nodes=nodes, maintenance=True)
+
+    def cancels_booking(self, booking: int) -> None:
+        """Cancel a booking."""
+        self._tell(command.CancelBooking(booking))
+
     def loses(self, node_name: str) -> None:
         """Lose a node."""
         self._limits_lowered = True

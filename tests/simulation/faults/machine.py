@@ -297,6 +297,7 @@ class Machine:
                 clock=self.clock,
                 uniform=self.chance.uniform,
                 open_channel=lambda address: MemoryChannel(self.link, process, address),  # type: ignore[arg-type, return-value]
+                accepts=self.link.accepts,
             )
             await agent.run()
 

@@ -101,6 +101,14 @@ class Link:
             if server:
                 connection.break_server()
 
+    async def accepts(self, address: str) -> bool:
+        """Whether a scheduler listens at an address; nobody answers if the link is cut."""
+        if self.is_cut or address in self.network.dark:
+            await asyncio.sleep(0.5)
+            return False
+        await asyncio.sleep(self.delay())
+        return address in self.network.servers
+
     def delay(self) -> float:
         return self.network.chance.uniform(*self.delay_seconds)
 
@@ -367,6 +375,14 @@ class MemoryChannel:
                 connection.up.send(lambda: connection.server.serve(connection, made, path, metadata, None))
             else:
                 made.fail(failed(grpc.StatusCode.UNAVAILABLE, "The connection broke."))
+            return made
+
+        return call
+
+    def unary_stream(self, path: str, serialize: Any, parse: Any) -> Callable[..., Call]:
+        def call(request: Any, *, metadata: Sequence[tuple[str, str]] = ()) -> Call:
+            made = self.stream_stream(path, serialize, parse)(metadata=metadata)
+            made.send(request)
             return made
 
         return call

@@ -549,7 +549,13 @@ async def agent_stopped(scenario: Scenario, chance: random.Random) -> str | None
 def is_connected(scenario: Scenario, machine: Machine) -> bool:
     """Whether a word of an agent arrives at a scheduler that can write it down."""
     active, process = scenario.scheduler.active, scenario.scheduler.process
-    if active is None or process is None or process.stopped or active.loop.full or scenario.scheduler.disk_seconds:
+    if (
+        active is None
+        or process is None
+        or process.stopped
+        or active.loop.unwritable
+        or scenario.scheduler.disk_seconds
+    ):
         return False
     session = active.agents.sessions.get(NodeId(machine.name))
     return session is not None and session.connected and not session.closed and not machine.link.is_cut

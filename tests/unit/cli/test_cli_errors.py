@@ -64,7 +64,8 @@ def test_an_unreachable_scheduler_is_reported(
         (("submit", "--json", "-g", "two", "true"), "--gpus"),
         (("submit", "--json", "--timeout", "soon", "true"), "--timeout"),
         (("submit", "--json", "--colour", "true"), "--colour"),
-        (("show", "--json"), "task_id"),
+        (("explain", "--json"), "task_id"),
+        (("show", "--json"), "TASK"),
         (("nodes", "--json", "drain", "n1"), "--json"),
         (("ps", "--json", "-n"), "-n"),
         (("up", "--json", "--data-dir"), "--data-dir"),
@@ -102,11 +103,14 @@ def test_each_task_that_cannot_be_cancelled_is_its_own_object(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("submit", "-g", "two", "true"), "'two' is not a whole number; see 'gpuyard submit --help'."),
-        (("submit", "-g", "-1", "true"), "-1 is too small; it must be at least 0; see 'gpuyard submit --help'."),
+        (("submit", "--nodes", "two", "true"), "'two' is not a whole number; see 'gpuyard submit --help'."),
+        (
+            ("plan", "generate", "chain", "9", "0"),
+            "0 is too small; it must be at least 1; see 'gpuyard plan generate --help'.",
+        ),
         (("ps", "-n", "5000"), "5000 is not between 1 and 1000; see 'gpuyard ps --help'."),
         (("quota", "--online", "half"), "'half' is not a number; see 'gpuyard quota --help'."),
-        (("logs", "7", "8", "9"), "Too many words: 8 9; see 'gpuyard logs --help'."),
+        (("explain", "7", "8", "9"), "Too many words: 8 9; see 'gpuyard explain --help'."),
         (("ps", "-n"), "Option '-n' requires an argument; see 'gpuyard ps --help'."),
     ],
 )
@@ -123,7 +127,7 @@ def test_wrong_use_is_reported_in_plain_words(
     [
         ("submit --cpus -1 true", "cpu_count", "cpu_count is -1; it must be more.", "--cpus is -1; it must be more."),
         ("submit --array 0 true", "array.count", "array.count is 0.", "--array is 0."),
-        ("submit --after x true", "depends_on[0]", 'depends_on[0] is "x".', '--after is "x".'),
+        ("submit --after 7 true", "depends_on[0]", 'depends_on[0] is "x".', '--after is "x".'),
         ("submit --on-lost x true", "on_lost", 'on_lost is "x".', '--on-lost is "x".'),
         ("submit --cpus 0 true", None, "Give gpu_count or cpu_count.", "Give --gpus or --cpus."),
         ("lease --fraction 3", "gpu_fraction", "gpu_fraction is 3.", "--fraction is 3."),

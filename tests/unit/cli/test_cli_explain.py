@@ -79,7 +79,7 @@ def test_the_run_time_is_shown_with_the_basis_of_its_prediction() -> None:
     assert sentence not in explanation_lines(explanation(**band))
 
 
-@pytest.mark.parametrize("code", ["BackingOff", "BudgetSpent", "WaitingForVictims"])
+@pytest.mark.parametrize("code", ["BackingOff", "BudgetSpent", "WaitingForMoves", "WaitingForVictims"])
 def test_a_start_without_estimates_mentions_none(code: str) -> None:
     told = explanation_lines(explanation(reason_code=code, starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
     assert told[-1] == f"It starts at {format_instant(LIKELY)}."

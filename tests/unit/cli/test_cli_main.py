@@ -1,6 +1,7 @@
 """What all commands have in common: exit codes and messages."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -120,3 +121,23 @@ def test_invalid_numbers_are_refused_before_anything_is_done(
     assert (said.out, len(said.err.splitlines())) == ("", 1)
     assert option in said.err
     assert f"{value} is " in said.err
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_the_help_lists_commands_with_whole_sentences(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call(monkeypatch, option) == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2]
+    assert all(f"\n  {name} " in listed for name in cli.COMMANDS)
+    assert "..." not in listed
+    assert "live; press ? there for the keys" in " ".join(listed.split())
+    assert call(monkeypatch, "nodes", option) == 0
+    assert "drain " in capsys.readouterr().out.partition("Commands:")[2]
+
+
+def test_no_command_loads_textual_but_top() -> None:
+    look = "import sys; from gpuyard.cli import app; print(*(name for name in sys.modules if name.split('.')[0] in ('textual', 'rich')))"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == []

@@ -9,6 +9,7 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.cli.service.event_loop import protect_settings
+from tests.unit.certificates import certificate, needs_openssl
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -24,6 +25,54 @@ def test_the_shipped_settings_files_are_valid(
 ) -> None:
     assert call(monkeypatch, verb, "--config", str(CONFIGS / file), "--check-config") == 0
     assert capsys.readouterr().out == f"{CONFIGS / file}: the settings are valid.\n"
+
+
+@needs_openssl
+@pytest.mark.parametrize(
+    ("verb", "file", "told"),
+    [
+        ("server", "scheduler_pair_first.yaml", {"role": "master", "peer": "sched2:9092"}),
+        ("server", "scheduler_pair_second.yaml", {"role": "standby", "peer": "sched1:9092"}),
+        ("server", "scheduler_postgres.yaml", {"role": "master", "peer": ""}),
+        ("agent", "agent_two_schedulers.yaml", {}),
+    ],
+)
+def test_the_shipped_files_for_two_schedulers_are_valid(
+    verb: str,
+    file: str,
+    told: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    certificate(tmp_path, "scheduler")
+    certificate(tmp_path, "ca")
+    settings = tmp_path / file
+    settings.write_text((CONFIGS / file).read_text().replace("/etc/gpuyard", str(tmp_path)))
+    monkeypatch.setenv("GPUYARD_AUTH__JOIN_TOKEN" if verb == "server" else "GPUYARD_AGENT__JOIN_TOKEN", "f" * 64)
+    if verb == "server":
+        monkeypatch.setenv("GPUYARD_USERS", "[{username: ada, password: a long one, role: admin}]")
+
+    assert call(monkeypatch, verb, "--config", str(settings), "--check-config", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    if told:
+        assert (shown["scheduler"]["role"], shown["replication"]["peer_address"]) == (told["role"], told["peer"])
+    else:
+        assert (shown["scheduler"]["master_address"], shown["scheduler"]["standby_address"]) == (
+            "sched1:9090",
+            "sched2:9090",
+        )
+
+
+def _effective_lines(file: Path) -> list[str]:
+    return [line.split(" #")[0].rstrip() for line in file.read_text().splitlines() if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("file", ["scheduler_pair_first.yaml", "scheduler_postgres.yaml", "agent_two_schedulers.yaml"])
+def test_the_guide_shows_the_shipped_files(file: str) -> None:
+    guide = (CONFIGS.parent / "docs" / "howto" / "two_schedulers.md").read_text()
+    blocks = [block.split("```")[0].splitlines() for block in guide.split("```yaml\n")[1:]]
+    assert _effective_lines(CONFIGS / file) in [[line.split(" #")[0].rstrip() for line in block] for block in blocks]
 
 
 def test_settings_are_shown_without_secrets(

@@ -39,10 +39,9 @@ def test_a_typo_suggests_the_nearest_command(
         (("nodes", "list"), "gpuyard nodes"),
         (("tokens", "rm", "3"), "gpuyard tokens revoke"),
         (("lease", "return", "3"), "gpuyard lease release"),
-        (("status",), "gpuyard ps"),
+        (("squeue",), "gpuyard ps"),
         (("kill", "3"), "gpuyard cancel"),
-        (("sbatch", "x.sh"), "gpuyard submit"),
-        (("help",), "gpuyard --help"),
+        (("qsub", "x.sh"), "gpuyard submit"),
         (("drain", "n1"), "gpuyard nodes drain"),
     ],
 )

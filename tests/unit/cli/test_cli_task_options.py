@@ -1,5 +1,7 @@
 """The options of `submit` and `run`: the request they produce, and errors."""
 
+import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,8 @@ import pytest
 from gpuyard import cli
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.wire.answers import ExplainAnswer
+from gpuyard.system.machine import machine
+from tests.unit.cli.plain_environment import without_usual_variables
 from tests.unit.live.sdk.fake_server import fake_server, task
 
 
@@ -18,10 +22,17 @@ def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     for name in ("GPUYARD_SERVER", "GPUYARD_TOKEN", "GPUYARD_CA", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    without_usual_variables(monkeypatch)
 
 
 def submitted(monkeypatch: pytest.MonkeyPatch, *words: str) -> dict[str, Any]:
-    """The request that `gpuyard submit` with these arguments sends."""
+    """The request that `gpuyard submit` with these arguments sends, without the umask and limits of this process."""
+    body = whole_request(monkeypatch, *words)
+    body.pop("submit_process", None)
+    return body
+
+
+def whole_request(monkeypatch: pytest.MonkeyPatch, *words: str) -> dict[str, Any]:
     with fake_server(lambda line: line.say(task(), 201)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", server.url, *words])
         assert cli.main() == 0
@@ -95,6 +106,34 @@ def test_every_option_reaches_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+def test_units_and_gpus_have_one_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = submitted(
+        monkeypatch,
+        "-g",
+        "A100:2",
+        "--gpu-memory",
+        "24G",
+        "--mem",
+        "8GB",
+        "--timeout",
+        "2:00:00",
+        "--after",
+        "34,task-35",
+        "true",
+    )
+    assert (asked["gpu_count"], asked["gpu_model"], asked["gpu_memory_mb"]) == (2, ["A100"], 22856)
+    assert (asked["memory_mb"], asked["timeout"], asked["depends_on"]) == (8192, 7200.0, ["34", "task-35"])
+    asked = submitted(monkeypatch, "--any-of", "H100, A100", "--fraction", "0.5", "--gpu-mem", "8G", "true")
+    assert (asked["gpu_model"], asked["gpu_memory_mb"], "gpu_count" in asked) == (["H100", "A100"], 8192, False)
+
+
+def test_a_small_plain_number_as_memory_is_pointed_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert submitted(monkeypatch, "--gpu-memory", "24", "true")["gpu_memory_mb"] == 24
+    assert "--gpu-memory 24 is 24 MiB; write 24G for GiB." in capsys.readouterr().err
+
+
 def test_a_task_runs_in_the_folder_it_is_submitted_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -124,6 +163,14 @@ def test_a_task_runs_in_the_folder_it_is_submitted_from(monkeypatch: pytest.Monk
         (("--secret", "NOT_THERE", "true"), "no terminal to prompt on"),
         (("-g", "two", "true"), "-g"),
         (("--color", "true"), "--color"),
+        (("--timeout", "2:00", "true"), "write 2h0m or 2m0s"),
+        (("--timeout", "2", "hours", "--", "true"), "belong to a duration"),
+        (("--mem", "8X", "true"), "a size"),
+        (("--after", "prep", "true"), "'prep' is not the id of a task, such as 7 or task-7"),
+        (("--after-any", "7,", "true"), "'' is not the id of a task"),
+        (("-g", "H100,A100", "true"), "--any-of"),
+        (("-g", "A100:1", "-m", "A100", "true"), "use one of the two"),
+        (("--any-of", ",", "true"), "names no model"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_nothing_is_sent(
@@ -181,7 +228,7 @@ def test_the_active_virtual_environment_is_passed_on(monkeypatch: pytest.MonkeyP
     assert submitted(monkeypatch, "--", "python", "train.py")["env"] == {
         "VIRTUAL_ENV": "/home/anna/proj/env", "PATH": "/home/anna/proj/env/bin:/usr/bin",
     }  # fmt: skip
-    assert "env" not in submitted(monkeypatch, "--no-venv", "--", "python", "train.py")
+    assert submitted(monkeypatch, "--no-venv", "--", "python", "train.py")["env"] == {"PATH": "/usr/bin"}
     assert submitted(monkeypatch, "-e", "PATH=/bin", "--", "python")["env"] == {"PATH": "/bin"}
 
 
@@ -196,21 +243,62 @@ def test_the_active_conda_environment_is_passed_on(monkeypatch: pytest.MonkeyPat
     }  # fmt: skip
 
 
-def test_gpuyards_own_environment_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpuyards_own_environment_travels_only_if_it_is_activated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{sys.prefix}/bin:/usr/bin")
+    assert submitted(monkeypatch, "--", "python", "train.py")["env"] == {"PATH": "/usr/bin"}
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
-    assert "env" not in submitted(monkeypatch, "--", "python", "train.py")
+    request = whole_request(monkeypatch, "--", "python", "train.py")
+    assert request["env"] == {"PATH": f"{sys.prefix}/bin:/usr/bin", "VIRTUAL_ENV": sys.prefix}
+    assert "python" not in request["submit_process"], "nodes without it can run the task"
 
 
-def test_the_whole_environment_is_passed_on_without_secrets(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_whole_environment_travels_with_secrets_as_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATASET", "imagenet")
     monkeypatch.setenv("WANDB_API_KEY", "hush")
+    monkeypatch.setenv("DATABASE", "postgres://anna:hush@db/runs")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    sent = submitted(monkeypatch, "--env-all", "--", "true")["env"]
-    assert sent["DATASET"] == "imagenet"
-    assert not {"WANDB_API_KEY", "CUDA_VISIBLE_DEVICES", "HOME", "PWD"} & sent.keys()
-    assert "WANDB_API_KEY" in capsys.readouterr().err
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    usual = submitted(monkeypatch, "--", "true")
+    assert ("env" in usual, usual["secrets"]) == (False, {"WANDB_API_KEY": "hush"})
+    sent = submitted(monkeypatch, "--env-all", "--", "true")
+    assert sent["env"]["DATASET"] == "imagenet"
+    assert sent["secrets"].items() >= {"WANDB_API_KEY": "hush", "DATABASE": "postgres://anna:hush@db/runs"}.items()
+    assert not {"CUDA_VISIBLE_DEVICES", "HOME", "PWD", "SSH_AUTH_SOCK"} & (sent["env"].keys() | sent["secrets"].keys())
+
+
+def test_variables_named_with_e_are_secrets_if_they_look_like_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("-e", "MY_TOKEN=t", "-e", "MODEL=hf_abcdefghijkl", "-e", "TOKENIZERS_PARALLELISM=true", "-e", "PLAIN=hf")
+    sent = submitted(monkeypatch, *words, "--", "true")
+    assert sent["secrets"] == {"MY_TOKEN": "t", "MODEL": "hf_abcdefghijkl"}
+    assert sent["env"] == {"TOKENIZERS_PARALLELISM": "true", "PLAIN": "hf"}
+
+
+def test_a_clean_environment_has_nothing_of_this_shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setenv("HF_TOKEN", "hush")
+    request = whole_request(monkeypatch, "--clean-env", "-e", "A=1", "--", "true")
+    assert request["env"] == {"A": "1"}
+    assert not {"secrets", "submit_process"} & request.keys()
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--clean-env", "--env-all", "--", "true"])
+    assert cli.main() == 2
+    assert "--env-all has no meaning beside it" in capsys.readouterr().err
+
+
+def test_umask_and_limits_of_this_process_are_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "env"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/env/bin:/usr/bin")
+    before = os.umask(0o027)
+    try:
+        sent = whole_request(monkeypatch, "--", "true")["submit_process"]
+    finally:
+        os.umask(before)
+    assert (sent["umask"], sent["host"], sent["python"]) == (0o027, machine(), f"{tmp_path}/env/bin/python")
+    assert sent["limits"]["nofile"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert set(sent["limits"]) == {"nofile", "stack", "memlock", "core"}
 
 
 def test_no_gpu_and_no_cpu_is_wrong_use(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

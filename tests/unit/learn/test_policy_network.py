@@ -1,14 +1,16 @@
 """The advice of a trained policy, and when the heuristic's choice is kept."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gpuyard.learn.policy_network import AdvantageAdvisor, Layer, PolicyModel, WrongPolicyModel, load, save
+from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, Layer, PolicyModel, WrongPolicyModel, load, save
 
+ROOT = Path(__file__).parents[3]
 NAMES = ("waits", "gain")
 BETTER, WORSE = [[0.0, 0.0], [1.0, 0.5]], [[0.0, 0.0], [1.0, -0.5]]
 """Two questions: the second candidate is better by half a run, or worse."""
@@ -134,3 +136,9 @@ def test_non_finite_numbers_are_refused(tmp_path: Path) -> None:
     assert "not finite" in complaint(path)
     save(path, broken._replace(scale=np.ones(3, np.float32)))
     assert "do not fit together" in complaint(path)
+
+
+@pytest.mark.parametrize("page", ["manual/learning.md", "decisions/0052-policy-model-trained-again.md"])
+def test_the_documentation_states_the_digest_of_the_shipped_model(page: str) -> None:
+    """Train it twice with the documented command, compare the bytes, and replace file, card and digest together."""
+    assert f"`{sha256(DEFAULT.read_bytes()).hexdigest()}`" in (ROOT / "docs" / page).read_text(encoding="utf-8")

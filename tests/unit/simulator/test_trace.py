@@ -25,6 +25,11 @@ def test_jobs_are_read_with_their_users_and_pools(tmp_path: Path) -> None:
     assert read_trace(path, "vc").jobs == [Job(0.0, 60.0, 2, "ann", "left"), Job(5.5, 1000.0, 8, "bob", "right")]
 
 
+def test_a_trace_may_have_the_commands_of_its_jobs(tmp_path: Path) -> None:
+    path = written(tmp_path, 'submit_s,duration_s,gpu_num,command\n0,60,1,"python a.py --x 1,2"\n1,60,1,\n')
+    assert [job.command for job in read_trace(path).jobs] == ["python a.py --x 1,2", ""]
+
+
 def test_a_compressed_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv.gz"
     path.write_bytes(gzip.compress((HEAD + "1,ann,left,2,0,60\n").encode()))

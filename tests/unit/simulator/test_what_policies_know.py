@@ -61,6 +61,7 @@ def test_the_simulator_tells_a_policy_what_the_live_scheduler_would_tell() -> No
     for at, event in simulated(AsSubmitted(jobs(300), CLUSTER, preemptible=False)):
         if isinstance(event, events.TaskSubmitted):
             asked = replace(event.spec, estimate=None, remaining_time_levels=(), run_level=None, unpredictable=False)
+            asked = replace(asked, kind_varies=False)
             assert _told(live.estimated(asked, at)) == pytest.approx(_told(event.spec))
             compared += event.spec.estimate is not None and event.spec.run_level is not None
             views[event.task] = TaskView(event.task, event.spec, at)
@@ -84,7 +85,7 @@ def _told(spec: TaskSpec) -> list[float]:
     estimate = spec.estimate
     seconds = [] if estimate is None else [estimate.seconds, estimate.low_seconds, estimate.high_seconds, estimate.runs]
     level = -1.0 if spec.run_level is None else spec.run_level
-    return [level, spec.unpredictable, *seconds, *spec.remaining_time_levels]
+    return [level, spec.unpredictable, spec.kind_varies, *seconds, *spec.remaining_time_levels]
 
 
 @pytest.mark.parametrize("preemptible", [True, False])

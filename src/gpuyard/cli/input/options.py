@@ -2,9 +2,10 @@
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperOption
@@ -13,6 +14,11 @@ from gpuyard.cli.output.errors import CallContext
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client, ClusterError
+
+
+T = TypeVar("T")
+SMALLEST_PLAUSIBLE_MIB = 256
+"""A plain number below this, as the memory of a GPU, was probably meant in GiB."""
 
 
 class _Call:
@@ -179,15 +185,58 @@ def is_for_subcommand(context: typer.Context, as_json: bool, server: str | None,
 
 
 def seconds_of(text: str | None, option: str) -> float | None:
-    """Parse a duration such as 90, 30m or 1h30m."""
+    """Parse a duration such as 90, 30m, 1h30m or 2:00:00."""
+    from gpuyard.input.quantities import seconds_in
+
+    return _read(seconds_in, text, option)
+
+
+def mebibytes_of(text: str | None, option: str) -> int | None:
+    """Parse a size such as 8G or 8192, in MiB."""
+    from gpuyard.input.quantities import mebibytes_in
+
+    return _read(mebibytes_in, text, option)
+
+
+def gpu_memory_of(text: str | None, *, share: bool) -> int | None:
+    """Parse the value of `--gpu-memory`: of each whole GPU, or with `share` of a part of one."""
+    from gpuyard.input.quantities import gpu_mebibytes_in, mebibytes_in
+
+    size = _read(mebibytes_in if share else gpu_mebibytes_in, text, "--gpu-memory")
+    if text and text.strip().isdigit() and size and size < SMALLEST_PLAUSIBLE_MIB:
+        print(f"gpuyard: --gpu-memory {text} is {size} MiB; write {text}G for GiB.", file=sys.stderr)
+    return size
+
+
+def gpus_of(text: str | None, models: Sequence[str] | None, any_of: str | None) -> tuple[int | None, list[str] | None]:
+    """Return the number of GPUs and the allowed models of `--gpus`, `--gpu-model` and `--any-of`."""
+    from gpuyard.input.quantities import gpus_in
+
+    count, model = (None, None) if text is None else _read(gpus_in, text, "--gpus") or (None, None)
+    given = [
+        (option, names)
+        for option, names in (
+            ("--gpus", [model] if model else []),
+            ("--gpu-model", list(models or ())),
+            ("--any-of", [name.strip() for name in (any_of or "").split(",") if name.strip()]),
+        )
+        if names
+    ]
+    if any_of is not None and not any(option == "--any-of" for option, _ in given):
+        raise typer.BadParameter("it names no model; list those that will do: H100,A100", param_hint="'--any-of'")
+    if len(given) > 1:
+        message = f"{given[0][0]} names a model, too; use one of the two"
+        raise typer.BadParameter(message, param_hint=f"'{given[1][0]}'")
+    return count, given[0][1] if given else None
+
+
+def _read(reader: Callable[[str], T], text: str | None, option: str) -> T | None:
     if text is None:
         return None
-    from gpuyard.live.wire.config import Duration
-
     try:
-        return float(Duration.read(float(text) if text.replace(".", "", 1).isdigit() else text))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not {Duration.words}", param_hint=f"'{option}'") from None
+        return reader(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: {error}", param_hint=f"'{option}'") from None
 
 
 def priority_of(text: str | None) -> str | int | None:

@@ -9,31 +9,39 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from gpuyard.cli.input.options import wait_option
+from gpuyard.cli.shell.messages import first_sentence, translated, translated_about
 
 MEANT = {
     "gpuyard": {
         "up": "start",
-        "submit": "sbatch qsub",
+        "submit": "qsub",
         "run": "srun exec",
-        "ps": "list ls status jobs tasks queue squeue qstat",
+        "ps": "list ls jobs tasks queue squeue qstat",
         "show": "get describe inspect info",
-        "logs": "tail attach output",
+        "logs": "tail output",
         "cancel": "kill stop delete rm scancel qdel",
         "hold": "qhold",
         "release": "unhold qrls",
         "suspend": "pause",
         "resume": "continue unpause",
         "priority": "renice nice",
+        "boost": "raise bump",
+        "extend": "prolong",
+        "retry": "rerun resubmit requeue restart again",
+        "clone": "copy duplicate",
+        "whoami": "who id me",
+        "book": "booking maintenance reservation",
+        "bookings": "reservations",
         "explain": "why",
         "lease": "salloc allocate reserve",
-        "gpus": "top smi",
+        "top": "htop nvitop",
+        "gpus": "smi nvidia-smi",
         "nodes": "sinfo hosts agents",
         "nodes cordon": "cordon",
         "nodes drain": "drain",
         "nodes uncordon": "uncordon undrain",
         "users passwd": "passwd password",
         "login --forget": "logout",
-        "--help": "help",
         "--version": "version",
     },
     "gpuyard nodes": {"": "list ls show", "uncordon": "undrain resume open enable", "cordon": "close disable", "remove": "delete rm"},
@@ -48,11 +56,40 @@ FEW = 8
 
 
 class ApiCommand(TyperCommand):
-    """A command that calls a scheduler; adds `--wait-for-scheduler`."""
+    """A command that calls a scheduler; adds `--wait-for-scheduler`, and shows its help in the language of the person."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         _add_wait_option(self.params)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, translated."""
+        translate(self, ctx)
+        super().format_help(ctx, formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options below translated titles."""
+        _write_parameters(self, ctx, formatter)
+
+
+def translate(command: Any, context: Any) -> None:
+    """Put help texts in the language of the person in place of the English ones."""
+    command.help = translated_about(command.help or "")
+    for parameter in command.get_params(context):
+        if getattr(parameter, "help", None):
+            parameter.help = translated_about(parameter.help)
+
+
+def _write_parameters(command: Any, context: Any, formatter: Any) -> None:
+    rows: dict[str, list[Any]] = {"Arguments": [], "Options": []}
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            rows["Arguments" if parameter.param_type_name == "argument" else "Options"].append(record)
+    for title, records in rows.items():
+        if records:
+            with formatter.section(translated(title)):
+                formatter.write_dl(records)
 
 
 def _add_wait_option(params: list[Any]) -> None:
@@ -66,6 +103,27 @@ class CommandGroup(TyperGroup):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         _add_wait_option(self.params)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, translated."""
+        translate(self, ctx)
+        super().format_help(ctx, formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, options and commands below translated titles."""
+        _write_parameters(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """List the commands with their first sentence, whole, on as many lines as it takes."""
+        rows = [
+            (name, first_sentence(translated_about(command.help or "")))
+            for name, command in self.commands.items()
+            if not command.hidden
+        ]
+        if rows:
+            with formatter.section(translated("Commands")):
+                formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Resolve as typer does, with a different error message."""

@@ -9,29 +9,39 @@ from collections.abc import Callable
 from inspect import Parameter, Signature, signature
 from itertools import chain
 from math import isfinite, nan
+from re import fullmatch
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from gpuyard.cli.input.options import finite, priority_of, seconds_of
+from gpuyard.cli.input.options import finite, gpu_memory_of, gpus_of, mebibytes_of, priority_of, seconds_of
 
 RequestFields: TypeAlias = dict[str, Any]
 """Keyword arguments of the client's `submit`, and the command."""
+SHELL = "shell"
+"""The key for what of this shell's environment travels with the task, until `with_shell` adds it."""
 
 
 def resource_options(
     gpus: Annotated[
-        int | None, typer.Option("-g", "--gpus", metavar="N", min=0, help="GPUs on each node (default: 1).")
+        str | None,
+        typer.Option("-g", "--gpus", metavar="N|MODEL:N", help="GPUs on each node, such as 2 or A100:2 (default: 1)."),
     ] = None,
     gpu_model: Annotated[
         list[str] | None,
         typer.Option("-m", "--gpu-model", metavar="MODEL", help="Allowed GPU model; repeat to allow several."),
     ] = None,
+    any_of: Annotated[
+        str | None, typer.Option("--any-of", metavar="MODEL,...", help="Allowed GPU models, such as H100,A100.")
+    ] = None,
     gpu_speed: Annotated[
         list[str] | None,
         typer.Option("--gpu-speed", metavar="MODEL=X", help="Relative speed on a GPU model; repeat for each model."),
     ] = None,
-    gpu_mem: Annotated[int | None, typer.Option("--gpu-mem", metavar="MB", help="Minimum memory of each GPU.")] = None,
+    gpu_memory: Annotated[
+        str | None,
+        typer.Option("--gpu-mem", "--gpu-memory", metavar="SIZE", help="Minimum memory of each GPU, such as 24G."),
+    ] = None,
     fraction: Annotated[
         float | None, typer.Option("--fraction", callback=finite, metavar="F", help="Share of one GPU, such as 0.5.")
     ] = None,
@@ -41,7 +51,9 @@ def resource_options(
     cpus: Annotated[
         int | None, typer.Option("--cpus", metavar="N", help="CPUs on each node; without --gpus, a task without GPUs.")
     ] = None,
-    mem: Annotated[int | None, typer.Option("--mem", metavar="MB", help="Host memory on each node.")] = None,
+    mem: Annotated[
+        str | None, typer.Option("--mem", metavar="SIZE", help="Host memory on each node, such as 8G.")
+    ] = None,
     label: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="Required node label.")] = None,
     link: Annotated[
         str | None,
@@ -50,23 +62,28 @@ def resource_options(
     require_fit: Annotated[
         bool, typer.Option("--require-fit", help="Reject the task if no current node is large enough.")
     ] = False,
+    booking: Annotated[
+        str | None, typer.Option("--booking", metavar="ID", help="Use the GPUs of this booking, when it has begun.")
+    ] = None,
 ) -> RequestFields:
     """Return the resources and constraints."""
-    if gpus == 0 and not cpus and fraction is None:
+    gpu_count, gpu_models = gpus_of(gpus, gpu_model, any_of)
+    if gpu_count == 0 and not cpus and fraction is None:
         message = "a task without GPUs needs --cpus N; request at least one GPU or one CPU"
         raise typer.BadParameter(message, param_hint="'--gpus'")
     return {
-        "gpu_count": gpus,
-        "gpu_model": gpu_model or None,
+        "gpu_count": gpu_count,
+        "gpu_model": gpu_models,
         "gpu_speeds": _speeds(gpu_speed),
-        "gpu_memory_mb": gpu_mem,
+        "gpu_memory_mb": gpu_memory_of(gpu_memory, share=fraction is not None and fraction < 1),
         "gpu_fraction": fraction,
         "nodes": nodes,
         "cpu_count": cpus,
-        "memory_mb": mem,
+        "memory_mb": mebibytes_of(mem, "--mem"),
         "labels": _pairs(label, "--label"),
         "link": link,
         "require_fit": require_fit or None,
+        "booking": booking,
     }
 
 
@@ -79,11 +96,11 @@ def scheduling_options(
         str | None, typer.Option("--class", metavar="online|batch", help="Quota class: online or batch.")
     ] = None,
     after: Annotated[
-        list[str] | None, typer.Option("--after", metavar="ID", help="Start after this task has succeeded.")
+        list[str] | None, typer.Option("--after", metavar="ID,...", help="Start after these tasks have succeeded.")
     ] = None,
     after_any: Annotated[
         list[str] | None,
-        typer.Option("--after-any", metavar="ID", help="Start after this task has ended, successfully or not."),
+        typer.Option("--after-any", metavar="ID,...", help="Start after these tasks have ended, successfully or not."),
     ] = None,
     estimate: Annotated[
         str | None, typer.Option("--estimate", metavar="TIME", help="Expected run time, such as 30m.")
@@ -93,8 +110,8 @@ def scheduling_options(
     return {
         "priority": priority_of(priority),
         "task_class": task_class,
-        "depends_on": after or None,
-        "after_any": after_any or None,
+        "depends_on": _task_ids(after, "--after"),
+        "after_any": _task_ids(after_any, "--after-any"),
         "estimated_seconds": seconds_of(estimate, "--estimate"),
     }
 
@@ -145,6 +162,14 @@ def naming_options(
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME", help="Machine-learning model that the task uses.")
     ] = None,
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--notify",
+            metavar="start|end|fail,...:TARGET",
+            help="Tell a web address or mailto:ADDRESS, such as end,fail:mailto:me@example.org.",
+        ),
+    ] = None,
     work: Annotated[
         str | None,
         typer.Option(
@@ -155,6 +180,7 @@ def naming_options(
     """Return names, for display and for usage accounting, and the declared workload."""
     return {
         "work": _work(work),
+        "notify": notify,
         "name": name,
         "description": description,
         "tenant_id": tenant,
@@ -171,7 +197,7 @@ def command_options(
         str | None, typer.Option("--shell", metavar="LINE", help="Shell command line, instead of COMMAND.")
     ] = None,
     array: Annotated[
-        int | None, typer.Option("--array", metavar="N", help="Number of copies, numbered in GPUYARD_ARRAY_INDEX.")
+        str | None, typer.Option("--array", metavar="N", help="Number of copies, numbered in GPUYARD_ARRAY_INDEX.")
     ] = None,
     env: Annotated[
         list[str] | None,
@@ -184,7 +210,10 @@ def command_options(
         ),
     ] = None,
     env_all: Annotated[
-        bool, typer.Option("--env-all", help="Copy your whole environment, except names that look like secrets.")
+        bool, typer.Option("--env-all", help="Pass on your whole environment, not only the usual variables.")
+    ] = False,
+    clean_env: Annotated[
+        bool, typer.Option("--clean-env", help="Pass on nothing of your environment, umask and limits.")
     ] = False,
     no_venv: Annotated[
         bool, typer.Option("--no-venv", help="Do not pass on your active virtual or conda environment.")
@@ -192,16 +221,33 @@ def command_options(
     work_dir: Annotated[
         str | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Working directory (default: this folder).")
     ] = None,
+    snapshot: Annotated[
+        bool,
+        typer.Option(
+            "--snapshot", help="Run in a copy of the working directory as it is now; later changes do not count."
+        ),
+    ] = False,
 ) -> RequestFields:
     """Return the command and its environment."""
+    folder = work_dir or os.getcwd()  # noqa: PTH109 - as text, which is what is sent
+    if clean_env and (env_all or no_venv):
+        other = "--env-all" if env_all else "--no-venv"
+        raise typer.BadParameter(
+            f"it passes on nothing, so {other} has no meaning beside it", param_hint="'--clean-env'"
+        )
     return {
         "command": _command(command, shell),
-        "array": array,
-        "env": _environment(env, env_all=env_all, no_venv=no_venv, secrets=secret or []),
-        "secrets": _secrets(secret),
-        "work_dir": work_dir or os.getcwd(),  # noqa: PTH109 - as text, which is what is sent
+        "array": _array(array),
+        **_variables(env, _secrets(secret)),
+        SHELL: None if clean_env else (env_all, no_venv),
+        "work_dir": None if snapshot else folder,
+        "snapshot": folder if snapshot else None,
     }
 
+
+_WORDS_FOR_UNITS = frozenset(
+    ["second", "seconds", "minute", "minutes", "min", "hour", "hours", "day", "days", "week", "weeks"]
+)
 
 PARTS: tuple[Callable[..., RequestFields], ...] = (
     resource_options,
@@ -213,16 +259,25 @@ PARTS: tuple[Callable[..., RequestFields], ...] = (
 """The parts of the request, in the order of `--help`."""
 
 
-def task_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command whose first parameter is such a request all task options in addition to its own."""
-    options = {part: list(signature(part).parameters.values()) for part in PARTS}
+def task_options(command: Callable[..., None], *, add_shell: bool = True) -> Callable[..., None]:
+    """Give a command whose first parameter is such a request all task options in addition to its own.
+
+    Without `add_shell` the command calls `with_shell` itself, once it knows whose environment the task gets.
+    """
+    return _with_options(command, PARTS, add_shell=add_shell)
+
+
+def _with_options(
+    command: Callable[..., None], parts: tuple[Callable[..., RequestFields], ...], *, add_shell: bool = False
+) -> Callable[..., None]:
+    options = {part: list(signature(part).parameters.values()) for part in parts}
     own = list(signature(command).parameters.values())[1:]
 
     def called(**values: Any) -> None:
         request: RequestFields = {}
         for part, asked in options.items():
             request |= part(**{parameter.name: values.pop(parameter.name) for parameter in asked})
-        command(request, **values)
+        command(with_shell(request) if add_shell else request, **values)
 
     together = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in (*chain(*options.values()), *own)]
     called.__signature__ = Signature(together)  # type: ignore[attr-defined]
@@ -231,13 +286,82 @@ def task_options(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
+def environment_changes(
+    env: Annotated[
+        list[str] | None,
+        typer.Option("-e", "--env", metavar="K=V", help="Environment variable to add; NAME alone takes your value."),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option("--secret", metavar="K", help="Secret variable; taken from your environment or prompted for."),
+    ] = None,
+    work_dir: Annotated[str | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Working directory.")] = None,
+) -> RequestFields:
+    """Return the changes of an environment."""
+    return {
+        "env": _pairs(env, "--env", from_environment=True),
+        "secrets": _secrets(secret),
+        "work_dir": work_dir,
+    }
+
+
+CHANGES: tuple[Callable[..., RequestFields], ...] = (
+    resource_options,
+    scheduling_options,
+    ending_options,
+    naming_options,
+    environment_changes,
+)
+"""The parts of a task that can be changed when it is submitted again."""
+
+
+def change_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command whose first parameter is a set of changes all options for them in addition to its own."""
+    return _with_options(command, CHANGES)
+
+
+def secret_values(names: list[str], *, known: dict[str, str]) -> dict[str, str]:
+    """Return values for these secrets, except for known ones: from the environment, or prompted for."""
+    return _secrets([name for name in names if name not in known]) or {}
+
+
 def _command(words: list[str] | None, shell: str | None) -> list[str] | str:
     """Return words as arguments; a single word with a space in it is a shell line, because it was quoted as one."""
     if bool(words) == bool(shell):
         raise typer.BadParameter("give either a command or --shell with a shell command line", param_hint="'COMMAND'")
+    if words and words[0].lower() in _WORDS_FOR_UNITS and words[1:2] == ["--"]:
+        message = (
+            f"{words[0]!r} seems to belong to a duration; write it as one word, such as 2{words[0][0]}, or quote it"
+        )
+        raise typer.BadParameter(message, param_hint="'COMMAND'")
     if shell or not words:
         return shell or ""
     return words[0] if len(words) == 1 and " " in words[0].strip() else words
+
+
+def _task_ids(texts: list[str] | None, option: str) -> list[str] | None:
+    """Return the ids of an option that may be repeated and may list several with commas."""
+    ids = [item.strip() for text in texts or () for item in text.split(",")]
+    for one in ids:
+        if not fullmatch(r"(task-)?[1-9][0-9]{0,18}", one):
+            raise typer.BadParameter(
+                f"{one[:40]!r} is not the id of a task, such as 7 or task-7", param_hint=f"'{option}'"
+            )
+    return ids or None
+
+
+def _array(text: str | None) -> int | None:
+    """Return the number of copies: 20 or 0-19. Copies are numbered from 0; other numbers are a sweep."""
+    if text is None:
+        return None
+    found = fullmatch(r"(?:(0+)-)?([0-9]{1,9})", text.strip())
+    if found is None:
+        message = (
+            f"{text!r} is not a number of copies, such as 20; they are numbered from 0. For other numbers or values use "
+            "--sweep i=1..20 and {i} in the command"
+        )
+        raise typer.BadParameter(message, param_hint="'--array'")
+    return int(found[2]) + (1 if found[1] else 0)
 
 
 def _pairs(texts: list[str] | None, option: str, *, from_environment: bool = False) -> dict[str, str] | None:
@@ -253,24 +377,35 @@ def _pairs(texts: list[str] | None, option: str, *, from_environment: bool = Fal
     return pairs or None
 
 
-def _environment(texts: list[str] | None, *, env_all: bool, no_venv: bool, secrets: list[str]) -> dict[str, str] | None:
-    """Return the variables of `-e`, on top of the active environment or of the whole environment."""
-    from gpuyard.cli.input.environment import ENVIRONMENT, active, everything
+def _variables(texts: list[str] | None, asked: dict[str, str] | None) -> RequestFields:
+    """Return the variables of `-e` and `--secret`; those of `-e` that look like secrets are sent as such."""
+    from gpuyard.cli.input.environment import looks_secret
 
     said = _pairs(texts, "--env", from_environment=True) or {}
-    ours: dict[str, str] = {}
-    if env_all:
-        ours, left_out = everything(os.environ)
-        left_out = [name for name in left_out if name not in said and name not in secrets]
-        if left_out:
-            names = ", ".join(left_out)
-            print(f"gpuyard: --env-all omits {names}; use --secret for those that the task needs.", file=sys.stderr)
-        if no_venv:
-            ours = {name: value for name, value in ours.items() if name not in ENVIRONMENT}
-    elif not no_venv and "PATH" not in said:
-        ours = active(os.environ)
-    together = {name: value for name, value in {**ours, **said}.items() if name in said or name not in secrets}
-    return together or None
+    secrets = {name: value for name, value in said.items() if looks_secret(name, value)} | (asked or {})
+    return {
+        "env": {name: value for name, value in said.items() if name not in secrets} or None,
+        "secrets": secrets or None,
+    }
+
+
+def with_shell(request: RequestFields) -> RequestFields:
+    """Add what travels from this shell, below what the request says itself."""
+    request = dict(request)
+    choice = request.pop(SHELL, None)
+    if choice is None:
+        return request
+    from gpuyard.cli.input import environment
+
+    env_all, no_venv = choice
+    found = environment.everything(os.environ) if env_all else environment.usual(os.environ)
+    own, own_secrets = request.get("env") or {}, request.get("secrets") or {}
+    without = no_venv or "PATH" in own
+    shell = environment.without_environment(found.env) if without else found.env
+    env = {name: value for name, value in {**shell, **own}.items() if name not in own_secrets}
+    secrets = {name: value for name, value in {**found.secrets, **own_secrets}.items() if name not in own}
+    submitter = request.get("submit_process") or environment.submit_process(env)
+    return request | {"env": env or None, "secrets": secrets or None, "submit_process": submitter}
 
 
 def _speeds(texts: list[str] | None) -> dict[str, float] | None:

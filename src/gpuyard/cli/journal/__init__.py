@@ -11,7 +11,7 @@ app.command()(copy)
 
 @app.callback(invoke_without_command=True)
 def journal(context: typer.Context) -> None:
-    """Copy the journal of a cluster: the record of everything that happened."""
+    """Copy a cluster with its journal: the record of everything that happened."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)

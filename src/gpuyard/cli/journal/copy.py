@@ -1,10 +1,12 @@
-"""`gpuyard journal copy`: a journal from a folder or a database to another one, checked by hash."""
+"""`gpuyard journal copy`: a cluster, or a journal alone, from a folder or a database to another one, checked by hash."""
 
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from gpuyard.cli.input.options import json_option
@@ -13,31 +15,52 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuyard.core.journal.copying import Progress
+    from gpuyard.live.control_plane.stores.cluster_copying import ClusterCopy
 
 _LINE_SECONDS = 10.0
 """Without a terminal, progress is a line as often as this."""
 
 
 def copy(
-    source: Annotated[str, typer.Option("--from", metavar="FOLDER|URL", help="Folder of a journal, data folder of a stopped cluster, or postgresql://USER@HOST/DATABASE?schema=NAME.")],
-    target: Annotated[str, typer.Option("--to", metavar="FOLDER|URL", help="Empty or new folder, or a schema of a database that contains no journal.")],
+    source: Annotated[str, typer.Option("--from", metavar="FOLDER|URL", help="Data folder of a stopped cluster, folder of a journal, or postgresql://USER@HOST/DATABASE?schema=NAME.")],
+    target: Annotated[str, typer.Option("--to", metavar="FOLDER|URL", help="Empty or new folder, data folder of a scheduler that had its journal in a database, or a schema of a database that contains no journal.")],
+    journal_only: Annotated[bool, typer.Option("--journal-only", help="Copy the journal without users, tokens, secrets and documents, into the folder itself.")] = False,
+    secrets_key: Annotated[Path | None, typer.Option("--secrets-key", metavar="FILE", help="File with the key of the secrets in the database, unless GPUYARD_SECRETS_KEY is set; default: secrets_key in the data folder, which is created for a new database.")] = None,
     as_json: Annotated[bool, json_option("Print what was copied as JSON.")] = False,
 ) -> None:  # fmt: skip
-    """Copy a journal, events and snapshots, to a folder or a PostgreSQL database, and check the copy by hash."""
-    from gpuyard.core.journal.copying import copy_journal
+    """Copy a cluster, its journal with users, tokens, secrets and documents, to a folder or a PostgreSQL database.
+
+    The journal is checked by hash. A source that is only a journal is copied as one.
+    """
+    from gpuyard.cli.output.printing import print_json
+    from gpuyard.live.control_plane.stores.cluster_copying import copy_cluster
 
     with _shown() as progress:
-        copied = copy_journal(source, target, progress)
+        copied = copy_cluster(source, target, progress, journal_only=journal_only, key_file=secrets_key)
     if as_json:
-        from gpuyard.cli.output.printing import print_json
-
-        print_json(copied)
+        stores = copied.stores._asdict() if copied.stores else {}
+        print_json({**msgspec.to_builtins(copied.journal), **stores})
         return
-    begins = f", beginning after event {copied.after:,}" if copied.after else ""
-    typer.echo(
-        f"Copied {copied.events:,} events{begins} and {copied.snapshots} snapshots. The copy ends at event "
-        f"{copied.head.seq:,} with hash {copied.head.hash}, like its source."
+    typer.echo(_sentences(copied))
+
+
+def _sentences(copied: "ClusterCopy") -> str:
+    from gpuyard.cli.output.printing import counted
+
+    journal, stores = copied.journal, copied.stores
+    begins = f", beginning after event {journal.after:,}" if journal.after else ""
+    said = (
+        f"Copied {journal.events:,} events{begins} and {journal.snapshots} snapshots. The copy ends at event "
+        f"{journal.head.seq:,} with hash {journal.head.hash}, like its source."
     )
+    if stores is not None:
+        said += (
+            f"\nCopied {counted(stores.users, 'user')}, {counted(stores.tokens, 'token')}, the secrets of "
+            f"{counted(stores.secrets, 'task')} and {counted(stores.documents, 'document')}."
+        )
+    if copied.key:
+        said += f"\nThe secrets are encrypted with the key in {copied.key}. All schedulers of the database need it."
+    return said
 
 
 @contextmanager

@@ -13,11 +13,13 @@ from gpuyard.cli.input.options import (
     TokenOption,
     client,
     finite,
+    gpu_memory_of,
+    gpus_of,
     is_for_subcommand,
     priority_of,
     seconds_of,
 )
-from gpuyard.cli.input.suggestions import CommandGroup
+from gpuyard.cli.lease.command import COMMAND, LeaseGroup, check_here, run_command
 from gpuyard.cli.lease.guard import LeaseGuard
 from gpuyard.cli.output.errors import complain
 from gpuyard.cli.output.listing import Listing, list_command
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from gpuyard.live.sdk import Client, Lease
     from gpuyard.live.wire.answers import LeaseAnswer
 
-app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
+app = typer.Typer(cls=LeaseGroup, rich_markup_mode=None)
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NAMES = ("ID", "STATUS", "TENANT", "USER", "GPUS", "EXPIRES", "REASON")
 
@@ -40,7 +42,8 @@ NAMES = ("ID", "STATUS", "TENANT", "USER", "GPUS", "EXPIRES", "REASON")
 def lease(
     context: typer.Context,
     gpus: Annotated[
-        int | None, typer.Option("-g", "--gpus", metavar="N", min=1, help="Number of GPUs (default: 1).")
+        str | None,
+        typer.Option("-g", "--gpus", metavar="N|MODEL:N", help="Number of GPUs, such as 2 or A100:2 (default: 1)."),
     ] = None,
     timeout: Annotated[
         str | None,
@@ -53,7 +56,13 @@ def lease(
         list[str] | None,
         typer.Option("-m", "--gpu-model", metavar="MODEL", help="Allowed GPU model; repeat to allow several."),
     ] = None,
-    gpu_mem: Annotated[int | None, typer.Option("--gpu-mem", metavar="MB", help="Minimum memory of each GPU.")] = None,
+    any_of: Annotated[
+        str | None, typer.Option("--any-of", metavar="MODEL,...", help="Allowed GPU models, such as H100,A100.")
+    ] = None,
+    gpu_memory: Annotated[
+        str | None,
+        typer.Option("--gpu-mem", "--gpu-memory", metavar="SIZE", help="Minimum memory of each GPU, such as 24G."),
+    ] = None,
     fraction: Annotated[
         float | None, typer.Option("--fraction", callback=finite, metavar="F", help="Share of one GPU, such as 0.5.")
     ] = None,
@@ -66,23 +75,38 @@ def lease(
         str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Tenant whose quota is used (default: yours).")
     ] = None,
     project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project of the lease.")] = None,
+    booking: Annotated[
+        str | None, typer.Option("--booking", metavar="ID", help="Use the GPUs of this booking, when it has begun.")
+    ] = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Lease GPUs: wait for them, then print the id of the lease and CUDA_VISIBLE_DEVICES. `lease release` releases them."""
+    """Lease GPUs: wait for them, then print the id of the lease and CUDA_VISIBLE_DEVICES. `lease release` releases them.
+
+    With `-- COMMAND`, run it here with CUDA_VISIBLE_DEVICES set, and release them when it ends.
+    """
     if is_for_subcommand(context, as_json, server, token):
         return
     cluster = client(server, token)
+    command: list[str] | None = context.meta.get(COMMAND)
+    if command is not None and as_json:
+        raise typer.BadParameter("a command prints its own output; omit one of the two", param_hint="'--json'")
+    if command is not None:
+        check_here(cluster)
+    count, models = gpus_of(gpus, gpu_model, any_of)
+    if count == 0:
+        raise typer.BadParameter("a lease needs at least one GPU", param_hint="'--gpus'")
     fields: dict[str, Any] = {
-        "gpu_model": gpu_model or None,
-        "gpu_memory_mb": gpu_mem,
+        "gpu_model": models,
+        "gpu_memory_mb": gpu_memory_of(gpu_memory, share=fraction is not None and fraction < 1),
         "gpu_fraction": fraction,
         "priority": priority_of(priority),
         "name": name,
         "tenant_id": tenant,
         "project": project,
+        "booking": booking,
     }
     from gpuyard.live.sdk import ClusterError, NotFound, Unreachable
     from gpuyard.live.sdk.client import new_key
@@ -93,10 +117,10 @@ def lease(
     key = new_key()
     guard = LeaseGuard(
         lambda: client(server, token),
-        lambda own: own.ask_for_lease(gpus, timeout=seconds, idempotency_key=key, **fields),
+        lambda own: own.ask_for_lease(count, timeout=seconds, idempotency_key=key, **fields),
     )
     try:
-        asked = cluster.ask_for_lease(gpus, timeout=seconds, idempotency_key=key, **fields)
+        asked = cluster.ask_for_lease(count, timeout=seconds, idempotency_key=key, **fields)
     except ClusterError as error:
         if not error.may_have_arrived:
             guard.settle()
@@ -113,7 +137,15 @@ def lease(
         with WaitProgress(quiet=quiet or as_json) as progress:
             outages = None if as_json else outage_printer(asked.id, progress)
             held = cluster.granted(asked, wait_seconds=wait_seconds, watch=progress.tell, on_outage=outages)
-        _print(held, as_json=as_json)
+        if command is None:
+            _print(held, as_json=as_json)
+        else:
+            check_here(cluster, held.node_id)
+            code = run_command(cluster, held, command)
+            _give_up(cluster, asked, guard, as_json=as_json)
+            raise typer.Exit(code)
+    except typer.Exit:
+        raise
     except BaseException as error:
         _give_up(cluster, asked, guard, as_json=as_json)
         if isinstance(error, NotFound) and is_gone(error):

@@ -15,7 +15,7 @@ _WORDS_OF_PEOPLE = (
 
 _OPTION_OF = {
     "gpu_count": "--gpus",
-    "gpu_memory_mb": "--gpu-mem",
+    "gpu_memory_mb": "--gpu-memory",
     "gpu_fraction": "--fraction",
     "cpu_count": "--cpus",
     "memory_mb": "--mem",
@@ -32,6 +32,9 @@ _OPTION_OF = {
 """Fields of the API whose option has another name."""
 
 
+_OF_A_BATCH = re.compile(r"^tasks\[\d+\](\.|: )")
+
+
 class CallContext:
     """State of a call that `main` needs when it fails."""
 
@@ -41,7 +44,9 @@ class CallContext:
 def complain(message: str, *, code: str, field: str | None = None, as_json: bool) -> None:
     """Print the error once."""
     if not as_json:
-        for line in message.splitlines() or [""]:
+        from gpuyard.cli.shell.messages import localized
+
+        for line in localized(message).splitlines() or [""]:
             print(f"gpuyard: {line}", file=sys.stderr)
         return
     from msgspec import json
@@ -58,6 +63,9 @@ def fields_to_options(message: str, field: str | None, options: Collection[str])
         option = _OPTION_OF.get(name, f"--{name.replace('_', '-')}")
         return option if option in options else name
 
+    if "--sweep" in options:  # all tasks of a sweep have the same options
+        message = _OF_A_BATCH.sub("", message)
+        field = _OF_A_BATCH.sub("", field) if field else field
     if field and message.startswith(f"{field} "):  # for `array.count` and `depends_on[0]` the first word is the option
         base = re.split(r"[.\[]", field)[0]
         message = f"{called(base)}{message.removeprefix(field if called(base) != base else base)}"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuyard.cli.output.screen import cells, padded, screen_of
+
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
 
@@ -45,7 +47,7 @@ def print_answer(cluster: "Client") -> None:
 def print_lines(text: str) -> None:
     """Print lines of text unchanged; at a terminal, control characters are replaced."""
     if sys.stdout.isatty():
-        text = "".join(f"{_one_line(line)}\n" for line in text.splitlines())
+        text = "".join(f"{one_line(line)}\n" for line in text.splitlines())
     sys.stdout.write(text)
 
 
@@ -62,7 +64,9 @@ def report(cluster: "Client", sentence: str, *, as_json: bool) -> None:
     if as_json:
         print_answer(cluster)
     else:
-        sys.stdout.write(f"{sentence}\n")
+        from gpuyard.cli.shell.messages import localized
+
+        sys.stdout.write(f"{localized(sentence)}\n")
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
@@ -77,7 +81,7 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], *, right
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column, name in enumerate(names):
-        longest = max(len(name), *(len(row[column]) for row in texts), 0)
+        longest = max(cells(name), *(cells(row[column]) for row in texts), 0)
         table.add_column(
             name,
             justify="right" if name in right else "left",
@@ -88,26 +92,29 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], *, right
         )
     for row in texts:
         table.add_row(*(Text(cell, style=COLORS.get(cell, "")) for cell in row))
-    Console().print(table)
+    Console(no_color=not screen_of().colors).print(table)
 
 
 def _print_plain(names: Sequence[str], rows: list[list[str]], right: Sequence[str]) -> None:
     lines = [list(names), *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
+    widths = [max(cells(line[column]) for line in lines) for column in range(len(names))]
     for line in lines:
-        cells = [
-            cell.rjust(width) if name in right else cell.ljust(width)
-            for name, cell, width in zip(names, line, widths, strict=True)
+        filled = [
+            padded(cell, width, right=name in right) for name, cell, width in zip(names, line, widths, strict=True)
         ]
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+        sys.stdout.write("  ".join(filled).rstrip() + "\n")
 
 
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     """Print one name and value per line; empty values are left out."""
+    sys.stdout.write("".join(f"{line}\n" for line in pair_lines(pairs)))
+
+
+def pair_lines(pairs: Iterable[tuple[str, object]]) -> list[str]:
+    """Return a line for each name and value; empty values are left out."""
     shown = [(name, _shown(value)) for name, value in pairs if value not in (None, "", [], {}, False)]
     width = max((len(name) for name, _ in shown), default=0)
-    for name, text in shown:
-        sys.stdout.write(f"{name.ljust(width)}  {text}\n")
+    return [f"{name.ljust(width)}  {text}" for name, text in shown]
 
 
 def _shown(value: object) -> str:
@@ -119,13 +126,13 @@ def _shown(value: object) -> str:
         case float():
             return f"{value:g}"
         case list() | tuple():
-            return " ".join(map(_one_line, value)) or "–"
+            return " ".join(map(one_line, value)) or "–"
         case dict():
-            return " ".join(f"{name}={_one_line(below)}" for name, below in value.items()) or "–"
-    return _one_line(value)
+            return " ".join(f"{name}={one_line(below)}" for name, below in value.items()) or "–"
+    return one_line(value)
 
 
-def _one_line(value: object) -> str:
+def one_line(value: object) -> str:
     """Return untrusted text with control characters and line breaks replaced, which could move the cursor."""
     return "".join(letter if letter.isprintable() else "�" for letter in str(value))
 

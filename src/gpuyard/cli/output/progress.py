@@ -8,6 +8,9 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from gpuyard.cli.output.screen import cut, screen_of
+from gpuyard.cli.shell.messages import localized
+
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Task
 
@@ -19,12 +22,41 @@ NO_NODES_SENTENCE = (
 """Usually seen right after `gpuyard up`, when no action is needed."""
 
 
+class StatusLine:
+    """One line on standard error that says what is waited for. In a terminal it is written over and removed at the end;
+    elsewhere each different line is printed once.
+    """
+
+    def __init__(self) -> None:
+        self._is_terminal = screen_of(sys.stderr).moves
+        self._shown = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._is_terminal and self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def show(self, words: str) -> None:
+        """Show these words in place of the last ones."""
+        words = localized(words)
+        if words == self._shown:
+            return
+        self._shown = words
+        if self._is_terminal:
+            width = (screen_of(sys.stderr).width or 80) - 1
+            print(f"\r\x1b[K{cut(words, width)}", end="", file=sys.stderr, flush=True)
+        else:
+            print(f"gpuyard: {words}", file=sys.stderr, flush=True)
+
+
 class WaitProgress:
     """Progress of one task. As a context manager it always removes its line from the terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._is_terminal = sys.stderr.isatty()
+        self._is_terminal = screen_of(sys.stderr).moves
         self._shown = ""
         """The text on the terminal, or the last line printed; empty while the task does not wait."""
 
@@ -38,7 +70,7 @@ class WaitProgress:
         """Show the current state of the task."""
         if self._quiet:
             return
-        waits = _waits(task)
+        waits = localized(_waits(task))
         if self._is_terminal:
             self._write_over(waits)
         elif waits and not self._shown:
@@ -46,7 +78,7 @@ class WaitProgress:
             print(f"gpuyard: {waits}", file=sys.stderr, flush=True)
         elif self._shown and not waits and task.started_at:
             self._shown = ""
-            print(f"gpuyard: {_started(task)}", file=sys.stderr, flush=True)
+            print(f"gpuyard: {localized(_started(task))}", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Remove the line from the terminal to make room for other output."""
@@ -56,10 +88,8 @@ class WaitProgress:
     def _write_over(self, words: str) -> None:
         if words == self._shown:
             return
-        import shutil
-
-        width = shutil.get_terminal_size().columns - 1
-        print(f"\r\x1b[K{words[:width]}", end="", file=sys.stderr, flush=True)
+        width = (screen_of(sys.stderr).width or 80) - 1
+        print(f"\r\x1b[K{cut(words, width)}", end="", file=sys.stderr, flush=True)
         self._shown = words
 
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from gpuyard.plan.workers.leases import BorrowOptions, ClusterGpus, HeadRoom
     from gpuyard.plan.workers.running import Borrowing
 
-OWN_SECRETS = ("OPENAI_API_KEY",)
-"""Variables that runtimes need and that are passed to workers as secrets."""
-
 BorrowOption = Annotated[
     bool | None,
     typer.Option(
@@ -109,6 +106,5 @@ def borrow_options(
     from gpuyard.cli.input.environment import everything
     from gpuyard.plan.workers.leases import BorrowOptions
 
-    env, _ = everything(os.environ)
-    secrets = {name: os.environ[name] for name in OWN_SECRETS if os.environ.get(name)}
+    env, secrets = everything(os.environ)
     return BorrowOptions(leave_free(free), task_class, priority, listen, python or sys.executable, env, secrets)

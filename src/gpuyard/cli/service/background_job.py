@@ -10,6 +10,7 @@ parent.
 import ctypes
 import os
 import resource
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -256,7 +257,7 @@ def _past(request: SimulationRequest, order: JobOrder) -> tuple["JobSet", Policy
     from gpuyard.simulator.workloads.journal import JournalWorkload, NothingToReplay
 
     try:
-        jobs = journal_jobs(Path(order.journal), quota=request.quota, cluster=request.nodes)
+        jobs = journal_jobs(order.journal, quota=request.quota, cluster=request.nodes)
     except NothingToReplay:
         if request.quota is not None:
             raise
@@ -338,7 +339,8 @@ def _archived(request: SimulationRequest, order: JobOrder) -> tuple["JobSet", Po
             continue
         models = (task.gpu_model,) if isinstance(task.gpu_model, str) else tuple(task.gpu_model or ())
         milli = round((share or 1.0) * MILLI)
-        jobs.append(Job(submitted - began, ran, gpus, task.user, "", task.name, milli, models))
+        command = shlex.join(task.command) if isinstance(task.command, list) else task.command or ""
+        jobs.append(Job(submitted - began, ran, gpus, task.user, "", task.name, milli, models, command=command))
         lives.append(_Life(task.user, submitted, _instant(task.finished_at), ran, max(0, task.attempts - 1)))
         gpu_seconds += ran * gpus * milli / MILLI
     fits = fitting(jobs, where)

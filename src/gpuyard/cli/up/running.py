@@ -308,4 +308,6 @@ def _spoken(known: GpusAnswer) -> str:
 def _say(plan: UpPlan, sentence: str) -> None:
     """Print a message for the user; with `--json` it goes to standard error."""
     with suppress(OSError):  # the terminal may be closed; the cluster continues
-        print(sentence, file=sys.stderr if plan.as_json else sys.stdout, flush=True)
+        from gpuyard.cli.shell.messages import localized
+
+        print(localized(sentence), file=sys.stderr if plan.as_json else sys.stdout, flush=True)

@@ -22,6 +22,7 @@ class CauseKind(StrEnum):
     RECLAIMED = "reclaimed"
     MOVED = "moved"
     EXCHANGED = "exchanged"
+    MADE_ROOM = "made_room"
     DRAINED = "drained"
     NODE_LOST = "node_lost"
     ATTEMPT_LOST = "attempt_lost"
@@ -43,6 +44,8 @@ class CauseKind(StrEnum):
     LIMITS_CHANGED = "limits_changed"
     USAGE_CHANGED = "usage_changed"
     TIME_CAME = "time_came"
+    BOOKED = "booked"
+    BOOKING_ENDED = "booking_ended"
 
 
 _SENTENCES = {
@@ -62,6 +65,7 @@ _SENTENCES = {
     CauseKind.RECLAIMED: "It was preempted for task-{task}, which took back GPUs of its quota.",
     CauseKind.MOVED: "It is faster on node {node} and continues there.",
     CauseKind.EXCHANGED: "It was exchanged with task-{task}, which gains more than it loses.",
+    CauseKind.MADE_ROOM: "It was moved to make room for task-{task}.",
     CauseKind.DRAINED: "Node {node} is being drained.",
     CauseKind.NODE_LOST: "Node {node} was lost.",
     CauseKind.ATTEMPT_LOST: "Node {node} no longer knows the attempt.",
@@ -83,6 +87,8 @@ _SENTENCES = {
     CauseKind.LIMITS_CHANGED: "A limit of a tenant or class changed.",
     CauseKind.USAGE_CHANGED: "The usage of tenants or classes changed, and with it the order of the queue.",
     CauseKind.TIME_CAME: "The time that it waited for was reached.",
+    CauseKind.BOOKED: "Its GPUs were booked by booking-{booking}.",
+    CauseKind.BOOKING_ENDED: "booking-{booking} began, ended or changed.",
 }
 
 
@@ -92,7 +98,8 @@ class Cause(Value, frozen=True):
     why: CauseKind
     task: TaskId | None = None
     node: NodeId | None = None
+    booking: int | None = None
 
     def sentence(self) -> str:
         """One sentence for the user."""
-        return _SENTENCES[self.why].format(task=self.task, node=self.node)
+        return _SENTENCES[self.why].format(task=self.task, node=self.node, booking=self.booking)

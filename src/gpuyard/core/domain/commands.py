@@ -2,11 +2,12 @@
 
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.notice import Moment
 from gpuyard.core.domain.placement import Slice
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Estimate, NewTask
 from gpuyard.core.domain.tenant import Split, Tenant
-from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId, Value
+from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TenantId, Value
 
 
 class Command(Value, frozen=True):
@@ -74,6 +75,40 @@ class ExtendTask(Command, frozen=True):
     timeout_seconds: float | None = None
     """The new maximum run time of an attempt, counted from its start."""
     deadline: float | None = None
+
+
+class SettleNotice(Command, frozen=True):
+    """A message about a task was delivered, or is given up."""
+
+    task: TaskId
+    number: int
+    moment: Moment
+    delivered: bool
+    tries: int = 1
+    message: str = ""
+
+
+class MakeBooking(Command, frozen=True):
+    """Book GPUs from one instant to another, or nodes for maintenance. The engine chooses the nodes."""
+
+    tenant: TenantId
+    begins_at: float
+    ends_at: float
+    gpus: int = 0
+    """Number of GPUs; ignored under maintenance."""
+    models: tuple[str, ...] = ()
+    nodes: tuple[NodeId, ...] = ()
+    """Nodes that may be used; under maintenance, all of them are closed. Empty: any."""
+    user: str = ""
+    maintenance: bool = False
+    preempt: bool = False
+    note: str = ""
+
+
+class CancelBooking(Command, frozen=True):
+    """Cancel a booking, or end it if it has begun."""
+
+    booking: int
 
 
 # --- reports of nodes -------------------------------------------------------------------------------------------------
@@ -155,6 +190,8 @@ class ReportEnded(Command, frozen=True):
     origin: int = 0
     ended_at: float | None = None
     """The time at which its process ended; None: now."""
+    result: str = ""
+    """The SHA-256 of the blob with its result; empty: it stored none."""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -213,6 +250,8 @@ class CordonNode(Command, frozen=True):
     drain: bool = False
     force: bool = False
     """Also drain suspended tasks: they start from the beginning on another node and lose their progress."""
+    reason: str = ""
+    """Why, for other people; empty: the reason given before is kept."""
 
 
 class UncordonNode(Command, frozen=True):

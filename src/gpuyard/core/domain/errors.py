@@ -7,8 +7,11 @@
     │   ├── JournalFromFuture  a newer gpuyard wrote the journal; use that version
     │   ├── JournalLocked      another scheduler writes the journal; stop it first
     │   ├── NoJournal          the folder contains no journal; name the right folder
-    │   ├── StorageFull        no disk space is left; free some and try again
-    │   ├── StorageUnreachable the database of the journal does not answer; try again with the same events
+    │   ├── StandbyOutdated    a standby is too far behind; it copies the data folder of the scheduler that leads
+    │   ├── StorageUnavailable nothing can be written at present; try again with the same events
+    │   │   ├── StorageFull         no disk space is left; free some
+    │   │   └── StorageUnreachable  the database of the journal does not answer
+    │   │       └── StandbyUnreachable  the other scheduler, which has to hold every event, does not answer
     │   └── WriterDeposed      another scheduler has taken over the journal; this one must stop
     ├── UnknownEvent           an event does not match the state that it is applied to; a bug in gpuyard
     └── WrongInput             an option, an argument or a file is wrong; retrying does not help
@@ -61,16 +64,36 @@ class NoJournal(JournalError):
     """The folder contains no journal. Give the data folder of a cluster."""
 
 
-class StorageFull(JournalError):
+class StandbyOutdated(JournalError):
+    """This standby is too far behind to follow. It copies the data folder of the scheduler that leads."""
+
+
+class StorageUnavailable(JournalError):
+    """The journal cannot be written at present. Try again with the same events; they are not written twice."""
+
+
+class StorageFull(StorageUnavailable):
     """No space is left for the journal. Nothing was written; free disk space and try again."""
 
 
-class StorageUnreachable(JournalError):
+class StorageUnreachable(StorageUnavailable):
     """The database of the journal does not answer. Try again with the same events; they are not written twice."""
+
+
+class StandbyUnreachable(StorageUnreachable):
+    """The other scheduler does not answer, so nothing can be written on both. Try again with the same events."""
 
 
 class WriterDeposed(JournalError):
     """Another scheduler has taken over this journal. Nothing was written; stop this one."""
+
+
+class NotLeading(GpuyardError):
+    """This scheduler is a standby and changes nothing. Send the request to the scheduler that leads."""
+
+
+class OutcomeUnknown(GpuyardError):
+    """The scheduler stopped to lead while it handled the request, which may have been carried out. Repeat it with its key."""
 
 
 class UnknownEvent(GpuyardError):

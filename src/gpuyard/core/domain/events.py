@@ -9,8 +9,10 @@ any other change needs a new version and an upgrade in gpuyard.core.journal.code
 import msgspec
 
 from gpuyard.core.domain.actual import Actual
+from gpuyard.core.domain.booking import BookedGpus, Booking
 from gpuyard.core.domain.causes import Cause
 from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.notice import Moment
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Estimate, TaskSpec
@@ -92,6 +94,19 @@ class TaskEnded(Event, frozen=True):
     task: TaskId
     status: TaskStatus
     cause: Cause
+
+
+class NoticeSettled(Event, frozen=True):
+    """A message about a task was delivered, or was given up."""
+
+    task: TaskId
+    number: int
+    """The position of the notice in the list of the task."""
+    moment: Moment
+    delivered: bool
+    tries: int = 1
+    message: str = ""
+    """Why it was given up."""
 
 
 # --- attempts ---------------------------------------------------------------------------------------------------------
@@ -215,6 +230,8 @@ class AttemptEnded(Event, frozen=True):
     """The GPU usage, if it was measured."""
     ended_at: float | None = None
     """The time at which its process ended, by the clock of the node; None: the time of the record."""
+    result: str = ""
+    """The SHA-256 of the blob with its result; empty: it stored none."""
 
 
 # --- reservations -----------------------------------------------------------------------------------------------------
@@ -241,6 +258,39 @@ class ReservationDropped(Event, frozen=True):
     """A reservation was removed."""
 
     task: TaskId
+    cause: Cause
+
+
+# --- bookings ---------------------------------------------------------------------------------------------------------
+
+
+class BookingMade(Event, frozen=True):
+    """GPUs were booked for a tenant, or nodes for maintenance."""
+
+    booking: Booking
+
+
+class BookingMoved(Event, frozen=True):
+    """A booking uses other GPUs, because a node of it is gone or closed."""
+
+    booking: int
+    parts: tuple[BookedGpus, ...]
+
+
+class BookingBegan(Event, frozen=True):
+    """The time of a booking began: its GPUs are held for it from now on."""
+
+    booking: int
+    late: tuple[TaskId, ...] = ()
+    """Tasks that still hold booked GPUs, or run on nodes under maintenance. No other task starts in their place."""
+    cordoned: tuple[NodeId, ...] = ()
+    """Nodes that are cordoned for it, and are uncordoned when it ends."""
+
+
+class BookingEnded(Event, frozen=True):
+    """The time of a booking ended, or it was cancelled; tasks that run on its GPUs continue."""
+
+    booking: int
     cause: Cause
 
 
@@ -320,6 +370,8 @@ class NodeCordoned(Event, frozen=True):
 
     node: NodeId
     draining: bool = False
+    reason: str = ""
+    """Why, in the words of the operator."""
 
 
 class NodeUncordoned(Event, frozen=True):
@@ -400,10 +452,10 @@ class SettingsChanged(Event, frozen=True):
 
 EVENTS: tuple[type[Event], ...] = (
     ClusterCreated,
-    TaskSubmitted, TaskHeld, TaskReleased, PriorityChanged, EstimateRevised, TaskExtended, TaskRequeued, TaskEnded,
+    TaskSubmitted, TaskHeld, TaskReleased, PriorityChanged, EstimateRevised, TaskExtended, TaskRequeued, TaskEnded, NoticeSettled,
     TaskPlaced, AttemptStarted, AttemptSuspending, AttemptSuspended, SuspensionFailed, AttemptResuming, AttemptResumed,
     AttemptStopping, MemberReady, MemberEnded, AttemptEnded, AttemptRecovered,
-    ReservationMade, ReservationDropped,
+    ReservationMade, ReservationDropped, BookingMade, BookingMoved, BookingBegan, BookingEnded,
     NodeJoined, NodeLost, NodeStopped, NodeReturned, OrphanedAttemptFound, OrphanedAttemptEnded, NodeChanged, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
     EpochBegan, EpochEnded, TaskNumbersSkipped, AccessChanged, TenantSet, SplitSet, SettingsChanged,
 )  # fmt: skip

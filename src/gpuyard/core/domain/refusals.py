@@ -12,6 +12,7 @@ Programs use the class, the API shows its tag as the code, and users read `sente
 import re
 from typing import ClassVar
 
+from gpuyard.core.domain.instants import utc_text
 from gpuyard.core.domain.values import NodeId, TaskClass, TaskId, TenantId, Value
 
 
@@ -40,7 +41,7 @@ def _spoken(name: str, value: object) -> object:
         before = "task-" if name == "tasks" else ""
         return ", ".join(f"{before}{item}" for item in value) or "none"
     if isinstance(value, float):
-        return f"{value:g}"
+        return utc_text(value) if name.endswith("_at") else f"{value:g}"
     return value
 
 
@@ -488,6 +489,75 @@ class TooManyOpenTasks(Conflict, frozen=True):
     limit: int
 
 
+class UnknownBooking(Conflict, frozen=True):
+    """The booking does not exist."""
+
+    text = "booking-{booking} does not exist or has ended (see gpuyard bookings)."
+    booking: int
+
+
+class BookingOfOthers(Conflict, frozen=True):
+    """The booking belongs to another tenant."""
+
+    text = "booking-{booking} is not a booking of tenant {tenant}."
+    booking: int
+    tenant: TenantId
+
+
+class BookingTooSmall(Conflict, frozen=True):
+    """The task is larger than its booking on any node."""
+
+    text = "The task needs {needed} GPUs on each of {nodes} nodes; booking-{booking} has {parts}."
+    booking: int
+    needed: int
+    nodes: int
+    parts: str
+
+
+class TooLittleToBook(Conflict, frozen=True):
+    """Too few GPUs are left for a booking."""
+
+    text = "{asked} GPUs cannot be booked: {free} suitable GPUs are not booked in that time. Choose another time or fewer GPUs."
+    asked: int
+    free: int
+
+
+class BookingAboveQuota(Conflict, frozen=True):
+    """The booking, with the others of its tenant in that time, is larger than the limit of the tenant."""
+
+    text = "{asked} GPUs cannot be booked: the limit of tenant {tenant} is {limit} GPUs."
+    tenant: TenantId
+    asked: int
+    limit: int
+
+
+class NodeBooked(Conflict, frozen=True):
+    """A node for maintenance is booked in that time."""
+
+    text = "Node {node} is booked by booking-{booking} in that time. Choose another time or cancel that booking."
+    node: NodeId
+    booking: int
+
+
+class BookingTimes(Invalid, frozen=True):
+    """The time of a booking is empty or over."""
+
+    text = "The booking must end after its begin, and in the future."
+
+
+class MaintenanceWithoutNodes(Invalid, frozen=True):
+    """A maintenance window names no node."""
+
+    text = "A maintenance window needs at least one node (--node)."
+
+
+class TooManyBookings(Conflict, frozen=True):
+    """There are too many bookings."""
+
+    text = "{limit} bookings exist, which is the maximum. Cancel one, or wait until one has ended."
+    limit: int
+
+
 # --- Never ------------------------------------------------------------------------------------------------------------
 
 
@@ -607,6 +677,16 @@ class TenantQuotaTooSmall(Never, frozen=True):
     limit: int
     needed: float
     enough: int
+
+
+class BookedNodesUnsuitable(Never, frozen=True):
+    """The GPUs of the booking do not suit the task."""
+
+    text = (
+        "The task uses booking-{booking}, and no GPU of that booking has the model, memory, CPUs or labels that the task "
+        "requests. It can start when the booking has ended."
+    )
+    booking: int
 
 
 # --- NotNow -----------------------------------------------------------------------------------------------------------
@@ -774,6 +854,55 @@ class WaitingForVictims(NotNow, frozen=True):
     text = "{count} tasks are being preempted so that the task can start on node {node}."
     count: int
     node: NodeId
+
+
+class WaitingForMoves(NotNow, frozen=True):
+    """Other tasks are being moved to make room for this one."""
+
+    text = "To make room for the task on node {node}, these tasks are being moved to other nodes: {tasks}."
+    tasks: tuple[TaskId, ...]
+    node: NodeId
+
+
+class Booked(NotNow, frozen=True):
+    """The free GPUs are booked, now or before the task could end."""
+
+    text = (
+        "The free GPUs are booked from {begins_at} to {ends_at} (booking-{booking}), and the task may run longer than until then. "
+        "It starts after the booking or on other GPUs; with a shorter timeout it may start earlier."
+    )
+    booking: int
+    begins_at: float
+    ends_at: float
+
+
+class BookingNotBegun(NotNow, frozen=True):
+    """The booking of the task has not begun."""
+
+    text = "The task uses booking-{booking}, which begins at {begins_at}."
+    booking: int
+    begins_at: float
+
+
+class BookingFull(NotNow, frozen=True):
+    """Other tasks use the GPUs of the booking."""
+
+    text = "The task uses booking-{booking}, and too few of its {gpus} GPUs are free: tasks of the booking use them, or tasks that started before it."
+    booking: int
+    gpus: int
+
+
+class UnderMaintenance(NotNow, frozen=True):
+    """A suitable node is under maintenance, now or before the task could end."""
+
+    text = (
+        "Node {node} has a maintenance window from {begins_at} to {ends_at} (booking-{booking}), and the task may run into it. "
+        "It starts after the window or on another node; with a shorter timeout it may start earlier."
+    )
+    node: NodeId
+    booking: int
+    begins_at: float
+    ends_at: float
 
 
 def _leaves(kind: type[Refusal]) -> list[type[Refusal]]:

@@ -22,7 +22,9 @@ RUN_LEVEL_SECONDS = (*LEVEL_SECONDS, 153_600.0, 614_400.0)
 LAST_RUN_LEVEL = len(RUN_LEVEL_SECONDS)
 
 RemainingTimeLevels = tuple[int, ...]
-"""The level at each age; the last one also applies to all later ages. Empty: unknown."""
+"""The level at each age; the last one also applies to all later ages. Empty: the run time so far decides."""
+UNKNOWN_LEVELS: RemainingTimeLevels = (2,)
+"""The levels of a task about which the history says nothing: 40 minutes to 2 h 40 min, however long it has run."""
 
 
 def age_of(ran_seconds: float) -> int:

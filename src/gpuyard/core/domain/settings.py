@@ -59,6 +59,8 @@ class Settings(Value, frozen=True):
     """The number of preemptions after which a task is not preempted again; it also prevents thrashing."""
     moves: Moves = Moves.EXCHANGE
     """Whether tasks with speeds are moved to faster GPUs; requires `preemption`."""
+    defragment: bool = False
+    """Whether running tasks are moved to other nodes to make room for a waiting task; requires `preemption`."""
     model_affinity: bool = True
     """Whether, among equally good places, a task gets one where its machine-learning model ran last."""
     search_depth: int = 64

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
+from gpuyard.core.domain.notice import TaskNotice
 from gpuyard.core.domain.remaining_time import RemainingTimeLevels
 from gpuyard.core.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId, Value
 from gpuyard.core.domain.workload import Forecast, WorkloadSpec
@@ -22,6 +23,17 @@ class Share(Value, frozen=True):
     """Compute, in thousandths of the GPU; 0: only the memory is limited."""
     memory_mib: int = 0
     """Memory; 0: the same fraction of the GPU's memory as of its compute."""
+
+
+class Console(Value, frozen=True):
+    """A terminal of a command, or only its standard input, to which clients are attached while it runs."""
+
+    terminal: bool = True
+    """Its standard streams are a terminal; otherwise only its standard input is open."""
+    columns: int = 80
+    rows: int = 24
+    linger_seconds: float | None = 900.0
+    """How long it goes on without a client; None: for ever."""
 
 
 class Resources(Value, frozen=True, cache_hash=True):
@@ -50,6 +62,8 @@ class Resources(Value, frozen=True, cache_hash=True):
     account: tuple[str, str] | None = None
     """Tenant and user, if the scheduler maps neither to a system account; a node that requires an account must map one
     of them. None: no such restriction."""
+    booking: int = 0
+    """The booking whose GPUs the task uses while it lasts; 0: none."""
 
     def with_gpu_memory(self, mib: int) -> "Resources":
         """Return a copy with this much memory per GPU: the minimum of a whole GPU, or the memory of a share."""
@@ -79,6 +93,30 @@ class Estimate(Value, frozen=True):
     high_seconds: float
     runs: int = 0
     """The number of similar runs the estimate is based on; 0: the submitter supplied it."""
+
+
+class CodeSnapshot(Value, frozen=True):
+    """The code of a task as it was when the task was submitted."""
+
+    manifest: str
+    """The SHA-256 of the blob that lists its files."""
+    commit: str = ""
+    """The commit of the folder; empty: it is not in a repository."""
+    dirty: bool = False
+    """Whether the folder had changes that the commit does not have."""
+
+
+class SubmitProcess(Value, frozen=True):
+    """The process that submitted a task: what the task gets from it besides environment variables."""
+
+    host: str = ""
+    """Its machine; PATH is used as it is on that machine only. Empty: unknown."""
+    python: str = ""
+    """The Python of its virtual or conda environment, which must exist on the node. Empty: none."""
+    umask: int | None = None
+    """None: that of the node's supervisor."""
+    limits: tuple[tuple[str, int], ...] = ()
+    """Soft limits by name (nofile, stack, memlock, core), sorted; -1: unlimited. The node's hard limits apply."""
 
 
 class TaskSpec(Value, frozen=True):
@@ -121,6 +159,8 @@ class TaskSpec(Value, frozen=True):
     """The level of a task that is never stopped, or that loses its progress when it is; None: see the level by age."""
     unpredictable: bool = False
     """Run times were hardly predictable when the task was submitted, so nodes are reserved for it much later."""
+    kind_varies: bool = False
+    """Some tasks of its kind have run much longer than most, so one that has run for a while is far from its end."""
     require_fit: bool = False
     """Refuse the task at once if no current node could ever hold it, instead of waiting for a suitable node to join."""
     secrets: tuple[str, ...] = ()
@@ -133,6 +173,19 @@ class TaskSpec(Value, frozen=True):
     """The machine-learning model that the task trains or serves, as named by the user."""
     grace_seconds: float | None = None
     """Time between SIGTERM and SIGKILL when an attempt is stopped; None: that of its node."""
+    snapshot: CodeSnapshot | None = None
+    """The code that the task runs in; None: the folder as it is."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Blobs that the task finds as files, by name: pairs of a name and a SHA-256, sorted."""
+    store_result: bool = False
+    """Whether the file that the task leaves as its result is stored as a blob."""
+    submit_process: SubmitProcess | None = None
+    """None: not known, as for tasks that programs submit."""
+
+    notify: tuple[TaskNotice, ...] = ()
+    """Who is told when the task starts, ends or fails."""
+    console: Console | None = None
+    """Clients can be attached to its command; None: it reads nothing."""
 
     @property
     def has_prerequisites(self) -> bool:

@@ -30,6 +30,9 @@ NOT_THERE = "The node no longer knows this attempt."
 MILLI = 1000
 """GPUs are counted in integer thousandths, so taking and returning a third of a GPU causes no rounding errors."""
 
+PARAMETER_PREFIX = "GPUYARD_PARAM_"
+"""The prefix of the variables in which a task of a sweep finds its values; the client sets them."""
+
 
 class Value(Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """The base class: a frozen record without behavior."""

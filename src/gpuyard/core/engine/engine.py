@@ -16,9 +16,11 @@ from gpuyard.core.domain.values import Preemption, TaskId, TaskStatus
 from gpuyard.core.engine.handlers import HANDLERS
 from gpuyard.core.engine.ledger import Ledger
 from gpuyard.core.engine.lifecycle.attempts import end_or_stop
+from gpuyard.core.engine.lifecycle.bookings import begin_or_end
 from gpuyard.core.engine.phases import Running, Stopping, Suspended, Waiting
 from gpuyard.core.engine.scheduling.advice import Advisor
 from gpuyard.core.engine.scheduling.backfill import promised_start
+from gpuyard.core.engine.scheduling.defragment import Defragmenter
 from gpuyard.core.engine.scheduling.moves import Mover
 from gpuyard.core.engine.scheduling.schedule import SchedulingPass
 from gpuyard.core.engine.state import LOOK_FOR_FASTER_SECONDS, State
@@ -41,6 +43,7 @@ class Engine:
         self.state = state or State()
         self._ledger = Ledger(self.state)
         self._scheduler = SchedulingPass(self.state, self._ledger.emit, advisor)
+        self._defragmenter = Defragmenter(self.state, self._ledger.emit)
         self._mover = Mover(self.state, self._ledger.emit)
 
     def handle(self, asked: command.Command, now: float) -> Events | Refusal:
@@ -58,7 +61,11 @@ class Engine:
         for timer in state.timers.due(state.now):
             self._look(timer)
         may_move = state.movable and (state.restless or state.queue.published.room)
+        if state.settings.defragment and not state.queue.is_quiet():
+            self._defragmenter.note_change()
         self._scheduler.decide(state.now)
+        if state.settings.defragment and self._defragmenter.run(state.now):
+            self._scheduler.decide(state.now)  # a place that was reserved for the waiting task may be free now
         if may_move:
             self._mover.run(state.now)
         return self._ledger.events
@@ -86,6 +93,10 @@ class Engine:
                         state.watch_budget(usage, state.now)
             if not state.backfills:
                 state.queue.wake_for_reservation(TIME_CAME)  # a task whose budget is spent keeps no other from room
+        elif timer.about is TimerKind.BOOKING:
+            begin_or_end(self._ledger, timer.number)
+        elif timer.about is TimerKind.SEARCH:
+            self._defragmenter.note_change()
         elif timer.about is TimerKind.LINE:
             if line := state.queue.by_number.get(timer.number):
                 state.queue.retry((line,), TIME_CAME)

@@ -30,6 +30,8 @@ from gpuyard.core.engine.quota import UNLIMITED, check_quota, closed_by_model, i
 from gpuyard.core.engine.scheduling.actions import Context
 from gpuyard.core.engine.scheduling.advice import HOLD_BACK_SECONDS
 from gpuyard.core.engine.scheduling.backfill import expected_end, promise, reservations_before
+from gpuyard.core.engine.scheduling.bookings import booking_in_the_way, waits_for_booking
+from gpuyard.core.engine.scheduling.defragment import makes_room
 from gpuyard.core.engine.scheduling.try_place import try_place
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import UNKNOWN, OpenTask, Side
@@ -111,8 +113,8 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
     if guessed:
         starts = _rough_starts(state, task, shape, count, at)
     else:
-        ahead, ages = _ahead(state, task, shape, at) if count else [], _ages(state, at)
-        task, *ahead = (_as_known_now(other, revise, ages) for other in (task, *ahead))
+        ahead, ages = _ahead(state, task, shape, at) if count else [], ages_of_running(state, at)
+        task, *ahead = (estimated_now(other, revise, ages) for other in (task, *ahead))
         starts = [_starts(state, task, shape, ahead, at, side) for side in SIDES]
         guessed = starts[-1] is not None and starts[-1] != _starts(state, task, shape, ahead, at, "said")
     low, likely, high = _band(starts)
@@ -134,8 +136,8 @@ def expected_start(
     if count > AHEAD:
         low, likely, high = _band(_rough_starts(state, task, shape, count, at))
         return min(count, MOST_COUNTED), (low, likely, high)
-    ahead, ages = _ahead(state, task, shape, at), _ages(state, at)
-    task, *ahead = (_as_known_now(other, revise, ages) for other in (task, *ahead))
+    ahead, ages = _ahead(state, task, shape, at), ages_of_running(state, at)
+    task, *ahead = (estimated_now(other, revise, ages) for other in (task, *ahead))
     low, likely, high = _band([_starts(state, task, shape, ahead, at, side) for side in SIDES])
     return count, (low, likely, high)
 
@@ -187,6 +189,9 @@ def _own_reason(state: State, task: OpenTask, at: float) -> Refusal | None:
         return no.BackingOff(task.phase.not_before)
     reservation = state.reservations.get(task.id)
     if reservation is not None and reservation.claim:
+        moved = sorted(victim for victim in reservation.victims if makes_room(state.tasks[victim]))
+        if moved:
+            return no.WaitingForMoves(tuple(moved), reservation.nodes[0])
         return no.WaitingForVictims(len(reservation.victims), reservation.nodes[0])
     return None
 
@@ -222,6 +227,8 @@ def _tried_reason(state: State, task: OpenTask, group: Group, at: float) -> Refu
 def _still_holds(state: State, task: OpenTask, group: Group, blocked: Blocked, at: float) -> bool:
     """Whether a stored refusal still names the obstacle: entries behind the first one at a quota are not tried again."""
     shape = group.line.shape
+    if blocked.refusal is no.Booked:  # of the first task of the line; this one may be shorter, or the booking over
+        return False
     if blocked.refusal is no.QuotaReservedFor:
         return False  # the task ahead may have started, or may never start since a limit changed
     if blocked.refusal is no.ReservedFor:
@@ -242,6 +249,8 @@ def spoken_refusal(state: State, task: OpenTask, group: Group, blocked: Blocked,
     kind, shape = blocked.refusal, group.line.shape
     if kind is no.ReservedFor or kind is no.QuotaReservedFor:
         return kind(blocked.ahead) if blocked.ahead is not None else None
+    if kind is no.BookingNotBegun or kind is no.Booked:
+        return _booking_reason(state, task, group, at)
     if kind is no.HeldBack:
         return no.HeldBack(HOLD_BACK_SECONDS / 60.0)
     if kind is no.TenantModelQuotaFull:
@@ -251,6 +260,36 @@ def spoken_refusal(state: State, task: OpenTask, group: Group, blocked: Blocked,
     if kind is no.TenantQuotaFull and blocked.reservation_helps:
         return _too_dear_reason(state, task, group, at)
     return refusal(kind, task, shape.need_milli, state.classes, at)
+
+
+def _booking_reason(state: State, task: OpenTask, group: Group, at: float) -> Refusal | None:
+    """Return the booking that a task waits for, or that keeps it from free GPUs."""
+    shape = group.line.shape
+    if (own := waits_for_booking(state, shape)) is not None:
+        return no.BookingNotBegun(own.booking.id, own.booking.begins_at)
+    found = booking_in_the_way(state, task, shape, at)
+    if found is None:
+        return _room_reason(state, task, group, at)
+    booking = found.booking
+    if booking.id == shape.resources.booking:
+        return no.BookingFull(booking.id, booking.gpus)
+    if booking.maintenance:
+        node = next(part.node for part in booking.parts if shape.eligible & state.index.device_groups_of((part.node,)))
+        return no.UnderMaintenance(node, booking.id, booking.begins_at, booking.ends_at)
+    return no.Booked(booking.id, booking.begins_at, booking.ends_at)
+
+
+def _under_maintenance(state: State, shape: Shape) -> Refusal | None:
+    """Return the maintenance window that closes a node the task could use; None: there is none."""
+    for record in state.bookings.values():
+        if record.begun and record.booking.maintenance:
+            for number in record.device_groups:
+                if shape.eligible >> number & 1 and not state.index.open >> number & 1:
+                    node = state.index.device_group(number).host.spec.id
+                    return no.UnderMaintenance(
+                        node, record.booking.id, record.booking.begins_at, record.booking.ends_at
+                    )
+    return None
 
 
 def _model_reason(state: State, task: OpenTask, group: Group, at: float) -> Refusal | None:
@@ -287,7 +326,12 @@ def _room_reason(state: State, task: OpenTask, group: Group, at: float) -> Refus
     shape = group.line.shape
     if shape.can_start(state.index) and choose(shape, state.index, state.order_for(shape.gpus)) is not None:
         return _turn_reason(state, task, group, at) or why_not(shape, state.index)
-    return why_not(shape, state.index)
+    reason = why_not(shape, state.index)
+    if isinstance(reason, no.NodesClosed) and state.bookings:
+        return _under_maintenance(state, shape) or reason
+    if isinstance(reason, no.NoRoom) and (own := state.bookings.get(shape.resources.booking)) is not None:
+        return no.BookingFull(own.booking.id, own.booking.gpus)
+    return reason
 
 
 def _names(reason: Refusal | None, task: OpenTask) -> bool:
@@ -380,13 +424,13 @@ def _starts(state: State, task: OpenTask, shape: Shape, ahead: list[OpenTask], a
     reservation = state.reservations.get(task.id)
     if reservation is not None and reservation.claim:
         return at
-    when = _quota_frees_at(state, task, ahead, at, side)
+    when = quota_frees_at(state, task, ahead, at, side)
     if when == UNKNOWN:
         return None
     reservations: list[Reservation] = []
     for other in ahead:
         if other.group is not None and other.group.line.shape.eligible & shape.eligible:
-            reservations += _pretend(state, other, other.group.line.shape, reservations, at, side)
+            reservations += pretended_reservation(state, other, other.group.line.shape, reservations, at, side)
     found = promise(state, task, shape, at, reservations, side)
     if found is None or found.starts_at is None:
         return None
@@ -397,7 +441,7 @@ EstimateKind = tuple[str, str, Estimate]
 """Identifies tasks of one tenant and user with the same prediction."""
 
 
-def _ages(state: State, at: float) -> dict[EstimateKind, float]:
+def ages_of_running(state: State, at: float) -> dict[EstimateKind, float]:
     """Return how long tasks with a predicted run time have run, the longest of each kind."""
     ages: dict[EstimateKind, float] = {}
     for task in islice(chain.from_iterable(tasks.values() for tasks in state.on_node.values()), WITNESSES):
@@ -407,7 +451,7 @@ def _ages(state: State, at: float) -> dict[EstimateKind, float]:
     return ages
 
 
-def _as_known_now(task: OpenTask, revise: Revise | None, ages: dict[EstimateKind, float]) -> OpenTask:
+def estimated_now(task: OpenTask, revise: Revise | None, ages: dict[EstimateKind, float]) -> OpenTask:
     """Return a waiting task with the run time that would be predicted now; an estimate given by the user is kept."""
     estimate = task.estimate
     if estimate is None or not estimate.runs or not isinstance(task.phase, Waiting):
@@ -424,7 +468,7 @@ def _as_known_now(task: OpenTask, revise: Revise | None, ages: dict[EstimateKind
     return played
 
 
-def _pretend(
+def pretended_reservation(
     state: State, task: OpenTask, shape: Shape, reservations: list[Reservation], at: float, side: Side
 ) -> list[Reservation]:
     """Return the reservation that a task would get behind the given ones; empty: none."""
@@ -436,7 +480,7 @@ def _pretend(
     return [reservation]
 
 
-def _quota_frees_at(state: State, task: OpenTask, ahead: list[OpenTask], at: float, side: Side) -> float:
+def quota_frees_at(state: State, task: OpenTask, ahead: list[OpenTask], at: float, side: Side) -> float:
     """Return when class and tenant have quota for the task, after the tasks ahead of it there."""
     when = at
     usage, tenant = state.classes[task.class_index], task.tenant_usage
@@ -509,7 +553,7 @@ def _rough_starts(state: State, task: OpenTask, shape: Shape, count: int, at: fl
             parts[group] = group.line.shape.need_milli * common // max(1, _pool_milli(state, theirs))
     starts = []
     for side in SIDES:
-        when = _quota_frees_at(state, task, ahead, at, side)
+        when = quota_frees_at(state, task, ahead, at, side)
         ends = [(expected_end(other, at, side), charge) for other, charge in _held_of(state, shape)]
         queued = [
             (part, other.left_seconds(at, side)) for other in ahead if other.group and (part := parts[other.group])

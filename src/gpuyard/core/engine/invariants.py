@@ -1,7 +1,8 @@
 """Checks of all invariants. They recompute usage and index from the tasks, from scratch.
 
 Safety: no GPU is held twice, no shares exceed a GPU, nothing is placed on a closed node, usage equals what is held,
-gangs are complete, stored ranks are current. Progress (after a pass): no task is stranded, that is, no waiting task could be placed now, unless a
+gangs are complete, stored ranks are current, the new place of a task that makes room
+for another one is given to no other task. Progress (after a pass): no task is stranded, that is, no waiting task could be placed now, unless a
 reservation or a task before it at a quota, which can be named, holds it back; no place is reserved without need. No
 wake-up is missed: entries that the queue keeps as blocked are still blocked when tried again, and none may preempt
 others to start. The checks are slow on purpose: they visit every task and every GPU.
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.events import AttemptResuming, Event, TaskPlaced
-from gpuyard.core.domain.refusals import HeldBack
+from gpuyard.core.domain.refusals import BookingNotBegun, HeldBack
 from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import MILLI, GpuHealth, NodeId, Preemption, TaskId, TenantId
@@ -22,6 +23,8 @@ from gpuyard.core.engine.phases import ACTIVE, HOLDING, Resuming, Running, Stopp
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.engine.scheduling.actions import Context
 from gpuyard.core.engine.scheduling.backfill import is_unreachable
+from gpuyard.core.engine.scheduling.bookings import closed_by_bookings, waits_for_booking
+from gpuyard.core.engine.scheduling.defragment import makes_room
 from gpuyard.core.engine.scheduling.preemption import find_preemption
 from gpuyard.core.engine.scheduling.try_place import best_of, try_place
 from gpuyard.core.engine.state import MOVING, State
@@ -31,6 +34,7 @@ from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.engine.waiting.wakeups import Blocked, RoomOn
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask
+from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.model_cache_affinity import ModelKey
 from gpuyard.core.placement.shape import Shape
 
@@ -44,6 +48,43 @@ def check(state: State) -> None:
     _check_orphaned_attempts(state)
     _check_reservations(state)
     _check_models(state)
+    check_bookings(state)
+
+
+def check_bookings(state: State) -> None:
+    """Assert that GPUs of bookings that have begun are held by others only if these were there before, and recorded."""
+    for record in state.bookings.values():
+        if not record.begun or record.booking.maintenance:
+            continue
+        for number, booked in record.device_groups.items():
+            device_group = state.index.device_group(number)
+            inside = outside = 0
+            late = False
+            for task in state.on_node[device_group.host.spec.id].values():
+                if not isinstance(task.phase, HOLDING) or (
+                    isinstance(task.phase, Stopping) and not task.phase.holds_gpus
+                ):
+                    continue
+                for part in task.phase.placement.slices:
+                    gpus = [gpu for gpu in part.gpus if device_group.usable >> gpu & 1]
+                    if part.node != device_group.host.spec.id or not gpus or part.milli < MILLI:
+                        continue
+                    if task.spec.resources.booking == record.booking.id:
+                        inside += len(gpus)
+                    else:
+                        outside += len(gpus)
+                        late |= task.id in record.late
+            usable = device_group.usable.bit_count()
+            whole = usable == device_group.all.bit_count() and not state.orphaned_attempts
+            assert inside <= booked or not whole, (
+                f"tasks of booking {record.booking.id} hold {inside} GPUs on {device_group.host.spec.id}, not {booked}"
+            )
+            same_node = [
+                other for other in state.bookings.values() if other is not record and number in other.device_groups
+            ]
+            assert not outside or outside + booked <= usable or late or not whole or same_node, (
+                f"{outside} of {usable} GPUs on {device_group.host.spec.id} are held by others, and {booked} are booked"
+            )
 
 
 def check_before(state: State, event: Event) -> None:
@@ -56,6 +97,25 @@ def check_before(state: State, event: Event) -> None:
                 assert host.device_group_of[gpu].usable >> gpu & 1, (
                     f"task {event.task} is given GPU {gpu}, unfit for use"
                 )
+            if part.gpus and state.reservations:
+                device_group = host.device_group_of[part.gpus[0]]
+                free = sum(device_group.free_mask >> gpu & 1 for gpu in part.gpus)  # a shared GPU is not free
+                _check_new_places_are_kept(state, event.task, device_group, free)
+
+
+def _check_new_places_are_kept(state: State, task: TaskId, device_group: DeviceGroup, taken: int) -> None:
+    """Assert that a placement leaves room for the tasks that are being moved there to make room for others."""
+    coming = [
+        reservation
+        for reservation in state.reservations.values()
+        if reservation.device_groups & reservation.shape.eligible & device_group.bit and makes_room(reservation.task)
+    ]
+    promised = sum(reservation.shape.gpus for reservation in coming if reservation.task.id != task)
+    if all(reservation.device_groups.bit_count() == 1 for reservation in coming) and device_group.free >= promised:
+        assert device_group.free - taken >= promised, (
+            f"task {task} is placed on {device_group.host.spec.id}, where tasks "
+            f"{[reservation.task.id for reservation in coming]} are being moved"
+        )
 
 
 def check_quota_in_force(state: State) -> None:
@@ -408,6 +468,10 @@ def _could_start(state: State, task: OpenTask) -> str:
         if need:
             dear = shape.above_quota(left) if need <= left else state.index.everywhere
             closed |= state.index.by_model.get(model, 0) & dear
+    if waits_for_booking(state, shape) is not None:
+        return ""
+    if state.bookings:
+        closed |= closed_by_bookings(state, task, shape, state.now)
     placement = choose(shape, state.index, state.order_for(shape.gpus), held | closed)
     if placement is None or (state.settings.backfill is Backfill.NONE and _somebody_first(state, task, shape, mine)):
         return ""
@@ -482,7 +546,7 @@ def _waits_for_nodes(state: State, task: OpenTask) -> bool:
     assert task.group is not None
     line = task.group.line
     line.shape.refresh(state.index)
-    if line.blocked is not None and line.blocked.refusal is HeldBack:
+    if line.blocked is not None and line.blocked.refusal in {HeldBack, BookingNotBegun}:
         return False
     need, usage, tenant = line.shape.need_milli, state.classes[task.class_index], task.tenant_usage
     return not need or (

@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
+from gpuyard.core.domain.booking import Booking
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.errors import JournalDamaged, UnknownEvent
 from gpuyard.core.domain.events import MemberEnded, ReservationMade
 from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.notice import ArrayProgress, PendingNotice
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Estimate, TaskSpec
@@ -33,7 +35,7 @@ from gpuyard.core.engine.phases import (
     Waiting,
 )
 from gpuyard.core.engine.quota import TenantUsage
-from gpuyard.core.engine.state import OrphanedAttempt, State, holds_gpus
+from gpuyard.core.engine.state import BookingRecord, OrphanedAttempt, State, holds_gpus
 from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.placement.model_cache_affinity import ModelKey
 from gpuyard.core.placement.speeds import speed_of
@@ -68,6 +70,7 @@ class NodeRow(msgspec.Struct, omit_defaults=True):
     away: bool = False
     back_by: float | None = None
     agent: tuple[str, str] = ("", "")
+    cordon_reason: str = ""
 
 
 class TenantRow(msgspec.Struct, omit_defaults=True):
@@ -116,6 +119,15 @@ class ReservationRow(msgspec.Struct, omit_defaults=True):
     victims: tuple[TaskId, ...] = ()
 
 
+class BookingRow(msgspec.Struct, omit_defaults=True):
+    """A booking that has not ended."""
+
+    booking: Booking
+    begun: bool = False
+    cordoned: tuple[NodeId, ...] = ()
+    late: tuple[TaskId, ...] = ()
+
+
 class SnapshotDocument(msgspec.Struct):
     """The complete snapshot."""
 
@@ -137,6 +149,10 @@ class SnapshotDocument(msgspec.Struct):
     origin: int
     origins: list[int]
     offline_after_seconds: float
+    last_booking: int = 0
+    bookings: list[BookingRow] = []
+    notices: list[PendingNotice] = []
+    arrays: list[ArrayProgress] = []
 
 
 def dump(state: State) -> dict[str, Any]:
@@ -153,6 +169,7 @@ def dump(state: State) -> dict[str, Any]:
                 ),
                 tuple((model, device_group.models[model]) for device_group in host.device_groups for model in sorted(device_group.models)),
                 host.away, state.back_by.get(host.spec.id), state.agents.get(host.spec.id, ("", "")),
+                host.cordon_reason,
             )
             for host in state.index.hosts.values()
         ],
@@ -176,6 +193,12 @@ def dump(state: State) -> dict[str, Any]:
         origin=state.origin,
         origins=list(state.origins),
         offline_after_seconds=state.offline_after_seconds,
+        last_booking=state.last_booking,
+        notices=list(state.notices.values()),
+        arrays=list(state.arrays.values()),
+        bookings=[
+            BookingRow(record.booking, record.begun, record.cordoned, record.late) for record in state.bookings.values()
+        ],
     )  # fmt: skip
     plain: dict[str, Any] = msgspec.to_builtins(document)
     return plain
@@ -215,6 +238,9 @@ def _build(document: SnapshotDocument) -> State:
     state.use_settings(document.settings)
     state.default_tenant, state.last_task = document.default_tenant, document.last_task
     _load_nodes(state, document.nodes)
+    _load_bookings(state, document)
+    state.notices = {(one.task, one.number, one.moment): one for one in document.notices}
+    state.arrays = {one.first: one for one in document.arrays}
     for row in document.tenants:
         usage = state.tenants[row.tenant.id] = TenantUsage(row.tenant, document.now)
         usage.given, usage.decayed_gpu_seconds, usage.spent_gpu_seconds = row.given, row.usage, row.spent_gpu_seconds
@@ -247,6 +273,7 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
         for gpu, health in row.health.items():
             state.index.set_health(row.spec.id, int(gpu), health)
         state.index.set_state(row.spec.id, lost=row.lost, away=row.away, cordoned=row.cordoned, draining=row.draining)
+        state.index.hosts[row.spec.id].cordon_reason = row.cordon_reason
         if row.back_by is not None:
             state.back_by[row.spec.id] = row.back_by
         if row.agent[0]:
@@ -263,6 +290,14 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
             state.index.take(Placement((left.part,)))
             if left.found and not row.lost:
                 state.add_found_orphan(left.task)
+
+
+def _load_bookings(state: State, document: SnapshotDocument) -> None:
+    state.last_booking = document.last_booking
+    for row in document.bookings:
+        record = BookingRecord(row.booking, begun=row.begun, cordoned=row.cordoned)
+        record.late = row.late
+        state.add_booking(record)
 
 
 def _load_task(state: State, row: TaskRow) -> None:

@@ -14,8 +14,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gpuyard.core.domain import events
+from gpuyard.core.domain.booking import Booking
 from gpuyard.core.domain.causes import Cause, CauseKind
+from gpuyard.core.domain.notice import ArrayProgress, Moment, PendingNotice
 from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.refusals import Booked
 from gpuyard.core.domain.settings import Backfill, Settings
 from gpuyard.core.domain.task import Prerequisite, Resources
 from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
@@ -46,8 +49,8 @@ from gpuyard.core.placement.shape import Shape
 DEFAULT_TENANT = TenantId("default")
 """The tenant whose limits apply to every tenant without limits of its own."""
 
-PREEMPTING = (CauseKind.PREEMPTED, CauseKind.RECLAIMED, CauseKind.EXCHANGED)
-MOVING = (CauseKind.MOVED, CauseKind.EXCHANGED)
+PREEMPTING = (CauseKind.PREEMPTED, CauseKind.RECLAIMED, CauseKind.EXCHANGED, CauseKind.MADE_ROOM)
+MOVING = (CauseKind.MOVED, CauseKind.EXCHANGED, CauseKind.MADE_ROOM)
 LOOK_FOR_FASTER_SECONDS = 60.0
 """Seconds after its start at which a task is checked for a move to faster GPUs; then each time its run time doubles."""
 
@@ -105,6 +108,30 @@ class Reservation:
         return (int(self.borrowed), self.tenant_key, self.task.key, self.task.id)
 
 
+class BookingRecord:
+    """A booking that has not ended, with where it is now."""
+
+    __slots__ = ("begun", "booking", "cordoned", "device_groups", "late")
+
+    def __init__(self, booking: Booking, *, begun: bool = False, cordoned: tuple[NodeId, ...] = ()) -> None:
+        self.booking = booking
+        self.begun = begun
+        self.cordoned = cordoned
+        """Nodes to uncordon when it ends."""
+        self.late: tuple[TaskId, ...] = ()
+        """Tasks that were in its way at its begin."""
+        self.device_groups: dict[int, int] = {}
+        """Its GPUs by number of the device group; nodes that are gone are absent."""
+
+    def is_active_at(self, instant: float) -> bool:
+        """Whether its GPUs are held for it at an instant; one that is due has begun."""
+        return (self.begun or self.booking.begins_at <= instant) and instant < self.booking.ends_at
+
+    def overlaps(self, begins_at: float, ends_at: float) -> bool:
+        """Whether it lasts at any time between two instants."""
+        return self.booking.begins_at < ends_at and begins_at < self.booking.ends_at
+
+
 class State:
     """The complete state of the scheduler."""
 
@@ -143,7 +170,16 @@ class State:
         self.default_tenant = Tenant(DEFAULT_TENANT)
         self.classes = (ClassUsage(CLASSES[ONLINE]), ClassUsage(CLASSES[BATCH]))
         self.reservations: dict[TaskId, Reservation] = {}
+        self.bookings: dict[int, BookingRecord] = {}
+        """Bookings that have not ended."""
+        self.last_booking = 0
+        self.notices: dict[tuple[TaskId, int, Moment], PendingNotice] = {}
+        """Messages about tasks that have not been delivered yet."""
+        self.arrays: dict[TaskId, ArrayProgress] = {}
+        """Arrays with notices of which tasks are open, by their first task."""
         # derived from the above, kept up to date
+        self.booked: DeviceGroupMask = 0
+        """Device groups of all bookings."""
         self.queue = Queue()
         self.on_node: dict[NodeId, dict[TaskId, OpenTask]] = {}
         """Tasks with an attempt on a node."""
@@ -432,7 +468,8 @@ class State:
             or not self.keys_suffice
             or any(task.key < reservation.task.key for reservation in self.reservations.values())
         )
-        if may_stop or goes_before:
+        may_end_before = line.blocked is not None and line.blocked.refusal is Booked
+        if may_stop or goes_before or may_end_before:
             self.queue.wake(line, cause)
         elif self.reservation_depth and needs_reservation(line.shape):
             # the task may qualify for a reservation, possibly in place of a task behind it
@@ -453,8 +490,12 @@ class State:
 
     def stops_soon(self, placement: Placement, cause: Cause) -> None:
         """Publish that a task leaves its nodes earlier than expected: there may be time before a reserved start."""
-        if self.reserved_bays and self.reserved_bays & self.index.device_groups_of(placement.nodes):
+        promised = self.reserved_bays | self.booked
+        if promised and promised & (here := self.index.device_groups_of(placement.nodes)):
             self.queue.reservation_moved(cause)
+            if self.booked & here and self.may_preempt():
+                for number in members(self.booked & here):
+                    self.queue.preemptible_started(number, cause)
 
     def _asks(self, task: OpenTask) -> tuple[Resources, DeviceGroupMask]:
         """Return what a waiting task needs, and the device groups it is pinned to (0: none).
@@ -471,7 +512,9 @@ class State:
         counts = {len(part.gpus) for part in phase.placement.slices}
         whole_nodes = len(counts) > 1  # only then do parts have different sizes
         gpus = 0 if ask.share else min(counts)
-        return Resources(gpus, ask.share, ask.nodes, whole_nodes, cpus=ask.cpus, link=ask.link), pin
+        return Resources(
+            gpus, ask.share, ask.nodes, whole_nodes, cpus=ask.cpus, link=ask.link, booking=ask.booking
+        ), pin
 
     def add_found_orphan(self, number: TaskId) -> None:
         """Count an unknown attempt of a task on a node; the task itself does not start while that attempt runs."""
@@ -493,6 +536,10 @@ class State:
     def leave_queue(self, task: OpenTask) -> None:
         """Remove a task from the queue, if it is in it."""
         if task.group is not None:
+            line = task.group.line
+            if line.blocked is not None and self.policy.spares is not None and self.may_preempt():
+                # the next task of the line may preempt tasks that the policy spared from this one
+                self.queue.wake(line, Cause(CauseKind.QUEUE_CHANGED, task=task.id))
             self.queue.remove(task)
             if not self.backfills:
                 self.queue.order_changed(Cause(CauseKind.QUEUE_CHANGED, task=task.id))
@@ -508,7 +555,7 @@ class State:
             reservation.victims = before.victims  # same reservation, only its sort key has changed
         elif isinstance(task.phase, Stopping):  # it is being moved; in an exchange, another task must leave first
             reservation.victims = {task.id}
-            if task.phase.cause.task is not None:
+            if task.phase.cause.why is CauseKind.EXCHANGED and task.phase.cause.task is not None:
                 reservation.victims.add(task.phase.cause.task)
         self._place_reservation(reservation)
         self._unite_reservations()
@@ -534,6 +581,8 @@ class State:
 
     def place_reservations(self) -> None:
         """Recompute the device groups of all reservations after nodes changed."""
+        if self.bookings:
+            self.place_bookings()
         for reservation in self.reservations.values():
             self._place_reservation(reservation)
         self._unite_reservations()
@@ -548,6 +597,39 @@ class State:
         self.reserved_bays = 0
         for reservation in self.reservations.values():
             self.reserved_bays |= reservation.device_groups
+
+    # bookings
+
+    def add_booking(self, record: BookingRecord) -> None:
+        """Add a booking, with timers for its begin and its end."""
+        booking = record.booking
+        self.bookings[booking.id] = record
+        self.timers.add_booking(booking.begins_at, booking.id)
+        self.timers.add_booking(booking.ends_at, booking.id)
+        self.place_bookings()
+
+    def place_bookings(self) -> None:
+        """Recompute the device groups of all bookings after one of them, or nodes, changed."""
+        self.booked = 0
+        by_booking: dict[int, DeviceGroupMask] = {}
+        for record in self.bookings.values():
+            record.device_groups = {}
+            for part in record.booking.parts:
+                host = self.index.hosts.get(part.node)
+                if host is None:
+                    continue
+                if record.booking.maintenance:
+                    record.device_groups.update(
+                        (device_group.number, device_group.all.bit_count()) for device_group in host.device_groups
+                    )
+                elif (device_group := host.device_group_of.get(part.gpu)) is not None:
+                    record.device_groups[device_group.number] = part.gpus
+            mask = 0
+            for number in record.device_groups:
+                mask |= 1 << number
+            by_booking[record.booking.id] = mask
+            self.booked |= mask
+        self.index.set_booked(by_booking)
 
     # the whole cluster
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 
 from gpuyard.core.domain.events import MemberEnded
+from gpuyard.core.domain.kind_name import kind_name
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskClass, TaskId, TaskStatus
 from gpuyard.core.engine.lifecycle.barriers import Barrier
@@ -37,6 +38,7 @@ class OpenTask:
         "held",
         "id",
         "key",
+        "kind",
         "losses",
         "members",
         "model",
@@ -67,6 +69,8 @@ class OpenTask:
         self.class_index = ONLINE if spec.task_class is TaskClass.ONLINE else BATCH
         self.model: ModelKey | None = f"{spec.tenant}/{spec.model_name}" if spec.model_name else None
         """The machine-learning model it uses, qualified by tenant."""
+        self.kind = kind_name(spec.name, spec.command)
+        """What the tasks of its sweep have in common, whether or not they share a name; empty: it has no kind."""
         self.submitted_at = at
         self.phase: Phase = Waiting(at)
         self.priority = spec.priority

@@ -21,6 +21,10 @@ class TimerKind(IntEnum):
     """A budget period of a tenant begins, or a budget is spent."""
     TASK = 2
     """A deadline, a timeout, the end of a back-off, a reserved start, a change of rank, a check for faster GPUs."""
+    SEARCH = 3
+    """Look for moves that make room for waiting tasks."""
+    BOOKING = 4
+    """A booking begins or ends."""
 
 
 class Timer(NamedTuple):
@@ -29,7 +33,7 @@ class Timer(NamedTuple):
     at: float
     about: TimerKind
     number: int = 0
-    """Number of the task or line."""
+    """Number of the task, line or booking."""
 
 
 class Timers:
@@ -53,6 +57,14 @@ class Timers:
     def add_line(self, at: float, line: int) -> None:
         """Set a timer to try a line of the queue again."""
         heappush(self._heap, Timer(at, TimerKind.LINE, line))
+
+    def add_search(self, at: float) -> None:
+        """Set a timer to look for moves that make room."""
+        heappush(self._heap, Timer(at, TimerKind.SEARCH))
+
+    def add_booking(self, at: float, booking: int) -> None:
+        """Set a timer for the begin or the end of a booking."""
+        heappush(self._heap, Timer(at, TimerKind.BOOKING, booking))
 
     def add_budgets(self, at: float) -> None:
         """Set a timer to check tenants with a budget; at most one per instant."""

@@ -1,18 +1,19 @@
 """Copy a journal to another place: a folder (SQLite) or a database (PostgreSQL), in any combination.
 
-The copy holds the same events with the same numbers and hashes, and the same snapshots. The source is locked and checked,
-and otherwise only read. The target must be empty. It counts as a journal only at the very end: a folder gets its head
-file last, a database gets everything in one transaction. Then the whole copy is read again and compared by hash.
+The copy holds the same events with the same numbers and hashes, and the same snapshots. The source is locked and
+checked, and otherwise only read. The target must be empty. The copy is read again and compared by hash, and only then
+it becomes a journal: a folder gets its head file last, and everything in a database is one transaction. What belongs to
+the journal of a cluster (`beside`) is written immediately before that, so there is never a journal without it.
 """
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpuyard.core.domain.errors import JournalDamaged, JournalError, NoJournal
+from gpuyard.core.domain.errors import JournalDamaged, JournalError, JournalLocked, NoJournal
 from gpuyard.core.domain.values import Value
 from gpuyard.core.journal import snapshots
 from gpuyard.core.journal.files import as_journal_errors
@@ -21,6 +22,9 @@ from gpuyard.core.journal.records import Position, Snapshot
 from gpuyard.core.journal.stores import head, opening, segment
 from gpuyard.core.journal.stores.segment import SegmentRow
 from gpuyard.core.journal.stores.sqlite import SEGMENT_EVENTS, SqliteJournal
+
+if TYPE_CHECKING:
+    from gpuyard.core.journal.stores.postgres_connection import BoundedConnection, DatabaseAddress
 
 _BATCH = 4096
 _PAGE_BYTES = 4096
@@ -41,7 +45,9 @@ class CopyResult(Value, frozen=True):
     head: Position
 
 
-class _Source(NamedTuple):
+class JournalSource(NamedTuple):
+    """A journal that is locked and can be copied."""
+
     after: Position
     """The position that the oldest event follows."""
     head: Position
@@ -49,6 +55,8 @@ class _Source(NamedTuple):
     """The older one first."""
     rows: Iterator[SegmentRow]
     """All events, each checked against the chain."""
+    check_unchanged: Callable[[], None]
+    """Raises JournalLocked if a scheduler has written since the journal was locked."""
 
 
 def is_url(place: str) -> bool:
@@ -58,10 +66,23 @@ def is_url(place: str) -> bool:
 
 def copy_journal(source: str, target: str, progress: Progress) -> CopyResult:
     """Copy a journal from one place to another; each is a folder or a URL."""
-    with _from_database(source) if is_url(source) else _from_folder(Path(source)) as found:
-        writing = _to_database if is_url(target) else _to_folder
-        writing(target, found, progress)
-        return CopyResult(found.head.seq - found.after.seq, len(found.snapshots), found.after.seq, found.head)
+    with locked_source(source) as found:
+        return to_database(found, target, progress) if is_url(target) else to_folder(found, Path(target), progress)
+
+
+def locked_source(place: str) -> AbstractContextManager[JournalSource]:
+    """Lock and check the journal in a folder, in the data folder of a cluster, or in a database."""
+    return _from_database(place) if is_url(place) else _from_folder(Path(place))
+
+
+def folder_of(source: Path) -> Path:
+    """Return the folder of a journal: this one, or `journal` in it if it is the data folder of a cluster."""
+    within = source / "journal"
+    return within if segment.segments_in(within) and not segment.segments_in(source) else source
+
+
+def _result(found: JournalSource) -> CopyResult:
+    return CopyResult(found.head.seq - found.after.seq, len(found.snapshots), found.after.seq, found.head)
 
 
 def _batches(rows: Iterator[SegmentRow], total: int, progress: Progress) -> Iterator[Sequence[SegmentRow]]:
@@ -73,7 +94,7 @@ def _batches(rows: Iterator[SegmentRow], total: int, progress: Progress) -> Iter
         progress("copied", done, total)
 
 
-def _compare(place: str, rows: Iterator[SegmentRow], found: _Source, progress: Progress) -> None:
+def _compare(place: str, rows: Iterator[SegmentRow], found: JournalSource, progress: Progress) -> None:
     """Read a copy again, which checks every event, and compare its end with the source."""
     reached, total = found.after, found.head.seq - found.after.seq
     for seq, _, digest in rows:
@@ -81,20 +102,35 @@ def _compare(place: str, rows: Iterator[SegmentRow], found: _Source, progress: P
             progress("checked", seq - found.after.seq, total)
         reached = Position(seq, digest.hex())
     if reached != found.head:
-        raise JournalDamaged(f"The copy in {place} ends at event {reached.seq} and differs from its source. Remove it.")
+        raise JournalDamaged(
+            f"The copy in {place} ends at event {reached.seq} and differs from its source; it was removed."
+        )
     progress("checked", total, total)
 
 
 # --- a folder ----------------------------------------------------------------------------------------------------------
 
 
+def copy_open_journal(journal: SqliteJournal, target: Path, until: Position) -> None:
+    """Copy the events up to a position, and the snapshots before it, while this process writes more of them.
+
+    Raises JournalError or OSError if old events are retired meanwhile; there is then no journal at the target.
+    """
+    paths = segment.segments_in(journal.folder)
+    after = segment.position_at(paths, segment.first_seq(paths[0]) - 1)
+    kept = [snapshot for snapshot in journal.usable_snapshots() if snapshot.position.seq <= until.seq]
+    rows = segment.read_rows(paths, after.seq, until.seq) if until.seq > after.seq else iter(())
+    to_folder(JournalSource(after, until, kept[::-1], rows, check_unchanged=lambda: None), target, lambda *_: None)
+
+
 @contextmanager
-def _from_folder(folder: Path) -> Iterator[_Source]:
-    """Lock and check the journal in a folder, or in the data folder of a cluster."""
-    if not segment.segments_in(folder) and segment.segments_in(folder / "journal"):
-        folder /= "journal"
+def _from_folder(source: Path) -> Iterator[JournalSource]:
+    folder = folder_of(source)
     if not segment.segments_in(folder):
-        raise NoJournal(f"There is no journal in {folder}.")
+        raise NoJournal(
+            f"There is no journal in {folder}. If its scheduler has the journal in a database "
+            "(storage.shared_storage), name that."
+        )
     with as_journal_errors(folder):
         lock = opening.take_lock(folder)
     try:
@@ -108,13 +144,15 @@ def _from_folder(folder: Path) -> Iterator[_Source]:
             if after.seq <= snapshot.position.seq <= found.head.seq
         ]
         rows = segment.read_rows(found.paths, after.seq, found.head.seq)
-        yield _Source(after, found.head, kept[::-1], rows)
+        yield JournalSource(after, found.head, kept[::-1], rows, check_unchanged=lambda: None)
     finally:
         os.close(lock)
 
 
-def _to_folder(target: str, found: _Source, progress: Progress) -> None:
-    folder = Path(target)
+def to_folder(
+    found: JournalSource, folder: Path, progress: Progress, beside: Callable[[], None] = lambda: None
+) -> CopyResult:
+    """Copy a journal to an empty or new folder. `beside` is called when only its head file is missing."""
     with as_journal_errors(folder):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise JournalError(f"{folder} is not an empty folder. Copy to a new one.")
@@ -123,6 +161,9 @@ def _to_folder(target: str, found: _Source, progress: Progress) -> None:
     try:
         with as_journal_errors(folder):
             _write_folder(folder, found, progress)
+            beside()
+            found.check_unchanged()
+            head.HeadFile.create(folder, found.head)
     except BaseException:
         for path in folder.iterdir():  # the folder was empty before
             with suppress(OSError):
@@ -130,12 +171,11 @@ def _to_folder(target: str, found: _Source, progress: Progress) -> None:
         raise
     finally:
         os.close(lock)
-    journal = SqliteJournal.open(folder, witness=found.head)
-    journal.close()
-    _compare(target, segment.read_rows(segment.segments_in(folder), found.after.seq), found, progress)
+    return _result(found)
 
 
-def _write_folder(folder: Path, found: _Source, progress: Progress) -> None:
+def _write_folder(folder: Path, found: JournalSource, progress: Progress) -> None:
+    """Write and compare everything except for the head file, without which the folder is not a journal."""
     reached = found.after
     path = segment.create(folder, reached, _PAGE_BYTES)
     writer = segment.open_writer(path)
@@ -153,15 +193,15 @@ def _write_folder(folder: Path, found: _Source, progress: Progress) -> None:
             writer.close()
     for snapshot in found.snapshots:
         snapshots.write(folder, snapshot)
-    head.HeadFile.create(folder, found.head)
+    opening.examine(folder, found.head, None)
+    _compare(str(folder), segment.read_rows(segment.segments_in(folder), found.after.seq), found, progress)
 
 
 # --- a database --------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _from_database(url: str) -> Iterator[_Source]:
-    """Lock and check the journal in a database."""
+def _from_database(url: str) -> Iterator[JournalSource]:
     from gpuyard.core.journal.stores import postgres_connection as database
     from gpuyard.core.journal.stores import postgres_tables as tables
     from gpuyard.core.journal.stores.postgres import take_lock
@@ -170,27 +210,43 @@ def _from_database(url: str) -> Iterator[_Source]:
     with closing(database.connect(address, database.Waits())) as connection:
         tables.check_version(connection, address)
         take_lock(connection, address)
+        written = tables.writer_state(connection, address)
+
+        def check_unchanged() -> None:  # a scheduler that takes over does not wait for our lock
+            if tables.writer_state(connection, address) != written:
+                raise JournalLocked(f"A scheduler has begun to write the journal in {address.shown}. Stop it first.")
+
         contents = tables.Contents(address, database.asker(connection, address))
         reached = tables.examine(connection, address, None, notes=[])
         after = contents.after()
         kept = [each for each in contents.snapshots(notes=[]) if after.seq <= each.position.seq <= reached.seq]
-        yield _Source(after, reached, kept[::-1], contents.rows(after.seq, reached.seq))
+        yield JournalSource(after, reached, kept[::-1], contents.rows(after.seq, reached.seq), check_unchanged)
 
 
-def _to_database(target: str, found: _Source, progress: Progress) -> None:
+def to_database(
+    found: JournalSource,
+    target: str,
+    progress: Progress,
+    beside: "Callable[[BoundedConnection, DatabaseAddress], None]" = lambda _connection, _address: None,
+) -> CopyResult:
+    """Copy a journal to a database without one. `beside` is called in the transaction that contains the journal."""
     from gpuyard.core.journal.stores import postgres_connection as database
     from gpuyard.core.journal.stores import postgres_tables as tables
 
     address = database.DatabaseAddress.parse(target)
-    with closing(database.connect(address, database.Waits().longer(_LARGE))) as connection:
-        with database.transaction(connection, address):
-            if tables.has_tables(connection, address):
-                raise JournalError(
-                    f"There is a journal in {address.shown} already. Choose another schema: ?schema=NAME."
-                )
-            tables.create_if_missing(connection, address, found.after)
-            for batch in _batches(found.rows, found.head.seq - found.after.seq, progress):
-                tables.load(connection, address, batch)
-            tables.finish_loading(connection, address, found.head, found.snapshots)
+    waits = database.Waits().longer(_LARGE)
+    with (
+        closing(database.connect(address, waits)) as connection,
+        database.transaction(connection, address),
+    ):
+        if tables.has_tables(connection, address):
+            raise JournalError(f"There is a journal in {address.shown} already. Choose another schema: ?schema=NAME.")
+        tables.create_if_missing(connection, address, found.after)
+        for batch in _batches(found.rows, found.head.seq - found.after.seq, progress):
+            tables.load(connection, address, batch)
+        tables.finish_loading(connection, address, found.head, found.snapshots)
         contents = tables.Contents(address, database.asker(connection, address))
         _compare(address.shown, contents.rows(found.after.seq, contents.head().seq), found, progress)
+        beside(connection, address)
+        found.check_unchanged()
+    return _result(found)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from gpuyard.core.journal.records import JournalEntry, Position, Record, Snapshot
 
@@ -68,4 +68,99 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """Close the journal. A second call does nothing; any other call afterwards is an error."""
+        ...
+
+
+@runtime_checkable
+class FolderJournal(Journal, Protocol):
+    """A journal whose events and snapshots are files in a folder of this machine."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the journal."""
+        ...
+
+    def snapshot_path(self, seq: int) -> Path:
+        """Return the path of the snapshot at this event."""
+        ...
+
+    def adopt_snapshot(self, position: Position, folder: Path) -> None:
+        """Move in the snapshot that another process wrote."""
+        ...
+
+
+class Leader(NamedTuple):
+    """The scheduler that writes a journal, as those that follow it see it."""
+
+    epoch: int
+    beat: int
+    """Changes as long as it writes or renews its lease."""
+    released: bool
+    """It has stopped on purpose, or there never was one."""
+    holder: str
+    url: str
+    """Where it answers REST; empty: unknown."""
+    wanted: str
+    """The scheduler to which it should hand over, by its address; empty: none."""
+
+
+class LeasedJournal(Journal, Protocol):
+    """A journal that several schedulers follow, and that the one with the lease writes."""
+
+    lease_seconds: float
+    is_elected: bool
+    """Whether voters choose the writer. Otherwise any follower may take over a lease that has run out."""
+
+    @property
+    def is_level(self) -> bool:
+        """Whether the last call of `follow` has returned everything that was committed when it began."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The number under which this scheduler writes."""
+        ...
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this scheduler writes, and no other one can have taken over yet."""
+        ...
+
+    @property
+    def held_seconds(self) -> float:
+        """How long the lease lasts if it is not renewed; at most 0: it is over."""
+        ...
+
+    def leader(self) -> Leader:
+        """Return who writes now."""
+        ...
+
+    def follow(self) -> tuple[Leader, list[Record]]:
+        """Return who writes, and the next events after the head, which moves with them."""
+        ...
+
+    def can_hand_over(self) -> bool:
+        """Whether another scheduler could lead in place of this writer."""
+        ...
+
+    def take_over(self, seen: Leader, url: str) -> list[Record] | None:
+        """Become the writer if nothing has changed since `seen`; return the events that were not followed yet.
+
+        None: another scheduler writes, and nothing was changed. `url`: where this one answers REST.
+        """
+        ...
+
+    def renew(self) -> str:
+        """Extend the lease; return to which scheduler this one should hand over, by its address; empty: none.
+
+        Raises WriterDeposed if another scheduler has taken over.
+        """
+        ...
+
+    def ask_for_lead(self, seen: Leader, url: str) -> bool:
+        """Ask the scheduler that leads to hand over to the one at `url`; return whether it still leads."""
+        ...
+
+    def release(self) -> None:
+        """Let another scheduler take over at once. Nothing can be written afterwards."""
         ...

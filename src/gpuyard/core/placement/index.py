@@ -76,6 +76,7 @@ class NodeEntry:
 
     __slots__ = (
         "away",
+        "cordon_reason",
         "cordoned",
         "cpus_free",
         "device_group_of",
@@ -101,6 +102,8 @@ class NodeEntry:
         self.open = True
         """The node accepts new tasks: it is neither lost nor away nor cordoned."""
         self.draining = False
+        self.cordon_reason = ""
+        """Why an operator has closed the node; kept for people."""
         self.health: dict[int, GpuHealth] = {}
 
     @property
@@ -130,6 +133,8 @@ class Index:
         self._topologies: dict[tuple[tuple[int, int, int | None], ...], Topology] = {}
         self._vacant: list[int] = []
         self.model_cache = ModelCache()
+        self.booked: dict[int, DeviceGroupMask] = {}
+        """Device groups of each booking that has not ended."""
         # Static properties of device groups; placements do not change them.
         self.everywhere: DeviceGroupMask = 0
         self.primary: DeviceGroupMask = 0
@@ -195,6 +200,12 @@ class Index:
     def _note_change(self) -> None:
         self.version += 1
         self.changes += 1
+
+    def set_booked(self, booked: dict[int, DeviceGroupMask]) -> None:
+        """Set the device groups of all bookings."""
+        if booked != self.booked:
+            self.booked = booked
+            self._note_change()
 
     def remove(self, node: NodeId) -> None:
         """Remove a node permanently. No placement on it may be taken or freed afterwards."""

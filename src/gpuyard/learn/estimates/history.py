@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from gpuyard.core.domain.kind_name import LONGEST_NAME, kind_name
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.learn.estimates.kinds import RecentKinds, SimilarityKey
 
@@ -30,11 +31,9 @@ LEAST_RUNS = 3
 MOST_RUNS = 50
 MOST_KINDS = 10_000
 """Maximum number of kinds; above it the least recently updated kind is dropped."""
-LONGEST_NAME = 200
-"""Characters of a name, or of the command of a task without a name, that distinguish kinds."""
 LEAST_SECONDS = 1e-3
 """Shorter run times count as this long, because logarithms are taken."""
-LEVELS = ((0.995, 1.0), (0.99, 5.0), (0.98, 5.0), (0.9, 1.0), (0.8, 1.0), (0.8, 1.0))
+LEVELS = ((0.995, 1.0), (0.99, 5.0), (0.98, 5.0), (0.9, 1.0), (0.8, 1.0), (0.8, 1.0), (0.8, 1.0))
 """For each level of similarity: the factor by which a run loses weight with the next run of its kind (users change
 their work quickly, a cluster slowly), and the number of own runs at which a kind weighs as much as all more general
 kinds."""
@@ -68,12 +67,16 @@ class TaskFeatures(NamedTuple):
     name: str = ""
     gpus: float = 0.0
     pool: str = ""
+    kind: str = ""
+    """What the tasks of a sweep have in common if each has its own name, or none (`kind_name`)."""
 
     def similarity_keys(self) -> tuple[SimilarityKey, ...]:
         """Return the keys of its kinds, the most general first; at most one for each of `LEVELS`."""
-        user, _, _, gpus, pool = self
+        user, _, name, gpus, pool, kind = self
         kinds = ((), (pool,), (pool, gpus), (pool, user), (pool, user, gpus))
-        return (*kinds, self) if self.name or self.project else kinds
+        if not name and not self.project:
+            return kinds
+        return (*kinds, self._replace(name=kind), self) if kind and kind != name else (*kinds, self)
 
 
 def features_of(spec: TaskSpec) -> TaskFeatures:
@@ -88,7 +91,7 @@ def features_from(
     if command is None:
         return TaskFeatures(user, project, name[:LONGEST_NAME], gpus, f"{tenant}, leases")
     called = name or (command if isinstance(command, str) else " ".join(command))
-    return TaskFeatures(user, project, called[:LONGEST_NAME], gpus, tenant)
+    return TaskFeatures(user, project, called[:LONGEST_NAME], gpus, tenant, kind_name(name, command))
 
 
 class RuntimePredictor(Protocol):

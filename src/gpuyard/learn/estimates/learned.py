@@ -40,6 +40,7 @@ TREE_PARAMETERS = {
 """Small trees and few of them, against overfitting: last week's work says little about the next."""
 HOUR, DAY = 3_600.0, 86_400.0
 LONG_AGO = 30 * DAY
+LEVELS_WITHOUT_KIND_NAME = len(LEVELS) - 1
 
 
 class LearnedPredictor:
@@ -103,7 +104,9 @@ class LearnedPredictor:
         """Return the features of a task that is submitted now."""
         known = [features.gpus, now / HOUR % 24, now // DAY % 7, log(said.seconds), float(said.runs)]
         similarity_keys = features.similarity_keys()
-        for place in range(len(LEVELS)):
+        if len(similarity_keys) == len(LEVELS):  # the trees have features of a name, and none of a kind name
+            similarity_keys = (*similarity_keys[:-2], similarity_keys[-1])
+        for place in range(LEVELS_WITHOUT_KIND_NAME):
             kind = self._history.kind(similarity_keys[place]) if place < len(similarity_keys) else None
             if kind is None:
                 known += [nan] * 6

@@ -1,9 +1,9 @@
 """Predicts which tasks will end soon: a level for every age a task may reach, from the run times of similar tasks.
 
-For each kind of task (all tasks; a user's; a user's of one size; and of one name) the ages at which tasks ended are
-counted. The share of a kind that ends at an age, of the tasks that reach it, is shrunk towards the share of the wider
-kind as if that had been seen `WEIGHT` times. A new user therefore starts with the shares of all users, and a kind with
-many tasks uses its own.
+For each kind of task (all tasks; a user's; a user's of one size; of one kind name; and of one name) the ages at which tasks
+ended are counted. The share of a kind that ends at an age, of the tasks that reach it, is shrunk towards the share of the wider
+kind as if that had been seen `WEIGHT` times. A user with few tasks therefore has nearly the shares of all users, and a kind
+with many tasks uses its own.
 
 The Gittins index follows from these shares: if a task may run until some age and not longer, how much run time does it
 take on average until it, or another like it, ends within that time? The best such bound is the cost of one more end,
@@ -21,6 +21,14 @@ the less likely the longer it runs say only what the time each task has run says
 then, and the policy uses that time: on two weeks of Philly, one set of levels for all made the mean
 completion time a sixth longer than none. For a user's kind that comes closer to its end while it runs, such as a
 sweep of equal tasks, the time it has run is the wrong order, and levels are given.
+
+Until some tasks have ended, in all and of a user, there is nothing to compute levels from: the shares that are assumed before
+make every level rise with the time that a task has run, so all tasks of a first sweep would take turns. Such a task has one
+level at all ages (`UNKNOWN_LEVELS`).
+
+Within a kind, the order of submission means nothing, so `default` does not preempt one task of a kind for another. Where
+the levels of a kind are known to rise steeply, as with short trials and long runs of one script, that would let a short
+task wait for a long one: such a kind *varies*, and the rule does not apply.
 Reference: Gittins, "Bandit Processes and Dynamic Allocation Indices", 1979; Scully, Harchol-Balter and Scheller-Wolf,
 "SOAP: One Clean Analysis of All Age-Based Scheduling Policies", 2018; for the life table, Cutler and Ederer, "Maximum
 Utilization of the Life Table Method in Analyzing Survival", 1958.
@@ -33,6 +41,7 @@ from math import inf
 
 from gpuyard.core.domain.remaining_time import (
     AGES,
+    UNKNOWN_LEVELS,
     RemainingTimeLevels,
     age_begins_at,
     age_of,
@@ -53,6 +62,15 @@ MOST = 1000
 KINDS = 20_000
 """Maximum number of kinds; the least recently seen is dropped first."""
 
+LEAST_ENDS_OF_ALL, LEAST_ENDS_OF_USER = 30, 3
+"""With fewer ended tasks, in all or of a user, nothing is known about a new one."""
+NARROW = 3
+"""The number of kinds of a task without a name and a kind name: all tasks, a user's, a user's of one size."""
+LEAST_ENDS = 10
+LEAST_REACHED = 0.1
+MUCH = 2
+"""A kind varies if the level rises by `MUCH` until an age that `LEAST_REACHED` of its tasks reach, once `LEAST_ENDS` have ended."""
+
 BOUNDS = [age_begins_at(age) for age in range(AGES)] + [2 * age_begins_at(AGES - 1)]
 NONE_RUN = [0] * AGES
 
@@ -64,9 +82,11 @@ class RemainingTimeModel:
         self._kinds = RecentKinds(_Kind, KINDS)
         self._known: dict[SimilarityKey, RemainingTimeLevels] = {}
         """Levels computed since the last end, so that many tasks submitted at once share one computation."""
-        self._last_ends: deque[SimilarityKey] = deque()
+        self._varies: dict[SimilarityKey, bool] = {}
+        """The same for `varies`."""
+        self._last_ends: deque[tuple[SimilarityKey, ...]] = deque()
         self._ends_of: Counter[SimilarityKey] = Counter()
-        """The number of the last `MOST` ends for each most specific kind."""
+        """The number of the last `MOST` ends for each most specific kind: of a name and of a kind name, or of a size."""
         self._runs: dict[TaskId, tuple[TaskFeatures, float]] = {}
         """The features of each running task, and when it started."""
 
@@ -90,20 +110,21 @@ class RemainingTimeModel:
     def observe(self, features: TaskFeatures, seconds: float) -> None:
         """Learn that a task has ended after it ran for `seconds`."""
         age, kinds = age_of(seconds), _kinds(features)
-        self._note_end(kinds[-1])
+        self._note_end(tuple(kinds[NARROW:] or kinds[-1:]))
         self._known.clear()
+        self._varies.clear()
         for key in kinds:
             self._kinds.touch(key).count(age)
         self._kinds.forget()
 
-    def _note_end(self, kind: SimilarityKey) -> None:
-        self._last_ends.append(kind)
-        self._ends_of[kind] += 1
+    def _note_end(self, kinds: tuple[SimilarityKey, ...]) -> None:
+        self._last_ends.append(kinds)
+        self._ends_of.update(kinds)
         if len(self._last_ends) > MOST:
-            oldest = self._last_ends.popleft()
-            self._ends_of[oldest] -= 1
-            if not self._ends_of[oldest]:
-                del self._ends_of[oldest]
+            for oldest in self._last_ends.popleft():
+                self._ends_of[oldest] -= 1
+                if not self._ends_of[oldest]:
+                    del self._ends_of[oldest]
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -112,12 +133,39 @@ class RemainingTimeModel:
         """Return the levels of a task that is submitted now; empty if they would not help."""
         if not features.user:
             return ()
+        if self._ended(()) < LEAST_ENDS_OF_ALL or self._ended((features.user,)) < LEAST_ENDS_OF_USER:
+            return UNKNOWN_LEVELS
         kinds = _kinds(features)
+        if len(kinds) > NARROW + 1 and not self._ended(kinds[-1]):
+            kinds.pop()  # a name that is new says nothing, and all new names of a kind share one computation
+        known = self._known_levels(kinds)
+        is_common = 2 * self._ends_of[kinds[-1]] > len(self._last_ends)
+        return () if is_common and min(known) == known[0] else known
+
+    def varies(self, features: TaskFeatures) -> bool:
+        """Whether tasks like this one that have run for a while are known to be much further from their end than new ones.
+
+        Judged by the tasks of its name if enough of them have ended, otherwise by those of its kind name.
+        """
+        kinds = _kinds(features)
+        while len(kinds) > NARROW and self._ended(kinds[-1]) < LEAST_ENDS:
+            kinds.pop()
+        if len(kinds) == NARROW:
+            return False
+        known = self._varies.get(kinds[-1])
+        if known is None:
+            known = self._varies[kinds[-1]] = self._kinds[kinds[-1]].rises(self._known_levels(kinds))
+        return known
+
+    def _known_levels(self, kinds: Sequence[SimilarityKey]) -> RemainingTimeLevels:
         known = self._known.get(kinds[-1])
         if known is None:
             known = self._known[kinds[-1]] = self._levels_of(kinds)
-        is_common = 2 * self._ends_of[kinds[-1]] > len(self._last_ends)
-        return () if is_common and min(known) == known[0] else known
+        return known
+
+    def _ended(self, key: SimilarityKey) -> float:
+        kind = self._kinds.get(key)
+        return 0.0 if kind is None else kind.seen
 
     def _levels_of(self, kinds: Sequence[SimilarityKey]) -> RemainingTimeLevels:
         parts, weight = [ENDS_OF_NEW] * AGES, GUESS_WEIGHT
@@ -171,6 +219,17 @@ class _Kind:
             self.ended = [count / 2 for count in self.ended]
             self.seen /= 2
 
+    def rises(self, levels: RemainingTimeLevels) -> bool:
+        """Whether the level at an age that enough tasks of this kind have reached is much higher than that of a new one."""
+        reached = self.seen
+        for level, ended in zip(levels, self.ended, strict=False):
+            if reached < LEAST_REACHED * self.seen:
+                return False
+            if level >= levels[0] + MUCH:
+                return True
+            reached -= ended
+        return False
+
     def shrunk_towards(self, wider: list[float], weight: float, running: Sequence[int] = NONE_RUN) -> list[float]:
         """Return the share that ends at each age, of the tasks that reach it, shrunk towards the wider kind.
 
@@ -186,6 +245,8 @@ class _Kind:
 def _kinds(features: TaskFeatures) -> list[SimilarityKey]:
     """Return the keys of a task's kinds, the widest first."""
     kinds: list[SimilarityKey] = [(), (features.user,), (features.user, features.gpus)]
+    if features.kind and features.kind != features.name:
+        kinds.append((features.user, features.gpus, features.kind))
     if features.name:
         kinds.append((features.user, features.gpus, features.name))
     return kinds

@@ -22,7 +22,7 @@ from math import floor, log
 from msgspec.structs import replace
 
 from gpuyard.core.domain.events import AttemptEnded, AttemptStarted, Event
-from gpuyard.core.domain.remaining_time import RemainingTimeLevels, run_level_of
+from gpuyard.core.domain.remaining_time import UNKNOWN_LEVELS, RemainingTimeLevels, run_level_of
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.values import Preemption, TaskId
 from gpuyard.learn.estimates.history import LEAST_SECONDS, RuntimePredictor, TaskFeatures
@@ -68,10 +68,11 @@ class TaskEstimator:
         """
         estimate = told if told is not None else self._predictor.estimate(features, now)
         levels, run_level = spec.remaining_time_levels, spec.run_level
-        unpredictable = spec.unpredictable or not self._skill.is_enough
+        unpredictable, kind_varies = spec.unpredictable or not self._skill.is_enough, spec.kind_varies
         if spec.command is not None:
             self._count(keeps_progress=spec.preemption in KEEPS_PROGRESS)
             levels = levels or self._remaining_time.predict(features)
+            kind_varies = kind_varies or self._remaining_time.varies(features)
             if run_level is None and spec.preemption not in KEEPS_PROGRESS:
                 run_level = self._run_level(levels, features, now, unknown=unpredictable or self._ended < LEAST_ENDS)
         return replace(
@@ -80,12 +81,13 @@ class TaskEstimator:
             remaining_time_levels=levels,
             run_level=run_level,
             unpredictable=unpredictable,
+            kind_varies=kind_varies,
         )
 
     def _run_level(self, levels: RemainingTimeLevels, features: TaskFeatures, now: float, *, unknown: bool) -> int:
         """Return the level of a task that does not keep its progress, between that of its mean run time and another."""
         if unknown:
-            if_preemptible, of_mean = 0, UNPREDICTABLE_LEVEL
+            if_preemptible, of_mean = levels[0] if levels == UNKNOWN_LEVELS else 0, UNPREDICTABLE_LEVEL
         else:
             if_preemptible = levels[0] if levels else 0
             of_mean = run_level_of(self._remaining_time.mean_seconds(features, now))

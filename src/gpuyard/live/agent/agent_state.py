@@ -32,6 +32,8 @@ class AgentState(msgspec.Struct):
     """Seconds without a message after which that scheduler counts this node as lost."""
     scheduler_uid: int | None = None
     """The uid that owned the scheduler's socket when it was on this machine."""
+    voting: tuple[str, ...] = ()
+    """Where the schedulers of this cluster accept voters; empty: this node does not vote."""
     task: int = 0
     """The highest task id this agent was ever sent."""
 

@@ -19,10 +19,12 @@ from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.values import NOT_THERE
 from gpuyard.live.agent import failures
 from gpuyard.live.agent.agent_state import AgentStateFile
+from gpuyard.live.agent.channels import AgentChannels
 from gpuyard.live.agent.launch_builder import LaunchBuilder
 from gpuyard.live.agent.scheduler_connection import SchedulerConnection
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor_client import SupervisorClient
+from gpuyard.live.agent.task_files import ResultNotStored, TaskFiles
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
 from gpuyard.live.wire.rpc import LOG_REQUEST
@@ -68,6 +70,8 @@ class AttemptRelay:
         """Set when the supervisor has listed its attempts."""
         self.connection: SchedulerConnection | None = None
         """The current connection to the scheduler."""
+        self.channels: AgentChannels | None = None
+        """Terminals, shells and ports of attempts."""
         self._processes = processes
         self._launch_builder = launch_builder
         self._state_file = state_file
@@ -115,7 +119,7 @@ class AttemptRelay:
             case messages.ProcessEnded(key) | messages.NotLaunched(key):
                 self.held[key] = messages.HeldAttempt(key, messages.ProcessPhase.ENDED, event.at, end=event)
                 if connection:
-                    connection.report(key, self._boot_of(event.at), ended=self._ended(event))
+                    self._report_end(connection, key, event)
             case messages.SuspendedNow(key):
                 self._set_phase(key, messages.ProcessPhase.SUSPENDED)
                 if connection:
@@ -128,6 +132,9 @@ class AttemptRelay:
                 if connection:
                     lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
                     connection.report(key, self._clock.boot(), ended=lost)
+            case messages.ShellOpened(_, session, message):
+                if self.channels is not None:
+                    self.channels.shell_opened(session, message)
             case messages.NotReplaced(message):
                 log.warning("supervisor_replacement_failed", message=message)
 
@@ -150,7 +157,7 @@ class AttemptRelay:
         for key, held in self.held.items():
             known = before.get(key)
             if held.end is not None and (known is None or known.end is None):
-                connection.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
+                self._report_end(connection, key, held.end)
             elif held.phase is messages.ProcessPhase.RUNNING and known is None:
                 connection.report(key, self._boot_of(held.at), started=pb.Started(at=held.at, pid=held.pid))
         for key in before.keys() - self.held.keys():
@@ -162,6 +169,43 @@ class AttemptRelay:
     def _boot_of(self, at: float) -> float:
         """Convert a wall-clock time to the boot clock. Correct only if the wall clock has not jumped since."""
         return self._clock.boot() - max(0.0, self._clock.wall() - at)
+
+    def _report_end(
+        self,
+        connection: SchedulerConnection,
+        key: messages.AttemptKey,
+        event: messages.ProcessEnded | messages.NotLaunched,
+    ) -> None:
+        """Report an end; if the attempt has left a result, after the scheduler has stored that."""
+        files = self._launch_builder.files
+        if files is None or not files.has_result(key):
+            connection.report(key, self._boot_of(event.at), ended=self._ended(event))
+        else:
+            self._keep(asyncio.create_task(self._report_with_result(connection, files, key, event)))
+
+    async def _report_with_result(
+        self,
+        connection: SchedulerConnection,
+        files: TaskFiles,
+        key: messages.AttemptKey,
+        event: messages.ProcessEnded | messages.NotLaunched,
+    ) -> None:
+        ended = self._ended(event)
+        try:
+            ended.result = await files.store_result(key, connection)
+        except ResultNotStored as error:
+            log.warning("result_not_stored", task_id=f"task-{key.task}", message=str(error))
+            ended.message = f"{ended.message} {error}".strip()
+            if ended.outcome == pb.Ended.SUCCEEDED:
+                ended.outcome = pb.Ended.FAILED
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
+            if self.connection is not connection:
+                return  # the end is reported again, with its result, on the next connection
+            log.warning("result_not_stored", task_id=f"task-{key.task}", message=failures.raw(error))
+            ended.message = f"{ended.message} The scheduler did not take the result of the task.".strip()
+            if ended.outcome == pb.Ended.SUCCEEDED:
+                ended.outcome = pb.Ended.FAILED
+        connection.report(key, self._boot_of(event.at), ended=ended)
 
     def _ended(self, event: messages.ProcessEnded | messages.NotLaunched) -> pb.Ended:
         """Describe how an attempt ended, including its measured GPU use."""
@@ -194,7 +238,7 @@ class AttemptRelay:
         self._done.clear()  # commands of earlier sessions can no longer arrive
         for key, held in self.held.items():
             if held.end is not None:
-                connection.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
+                self._report_end(connection, key, held.end)
         for key, sentence in self._refused.items():
             connection.report(key, self._clock.boot(), ended=self._refusal(sentence))
 
@@ -208,6 +252,8 @@ class AttemptRelay:
             self._rounds.pop(key, None)
             self._unknown.pop(key, None)
             self._launch_builder.forget(key)
+            if self._launch_builder.files is not None:
+                self._keep(asyncio.create_task(self._launch_builder.files.forget(key)))
         if keys and not self._forgotten:
             asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget)
         self._forgotten += keys
@@ -225,8 +271,8 @@ class AttemptRelay:
             self._later[key].append(asked)
             return
         # A lookup of the user may take seconds. Later commands for the same attempt wait for it, to keep their order.
-        begins = asked.WhichOneof("what") == "launch" and key not in self.held
-        looking = self._launch_builder.look_up(asked.launch) if begins else None
+        begins = asked.WhichOneof("what") == "launch" and key not in self.held and not self._processes.awaits(key)
+        looking = self._launch_builder.prepare(key, asked.launch, connection) if begins else None
         if looking is None:
             self._carry_out(connection, key, asked)
             return
@@ -263,6 +309,9 @@ class AttemptRelay:
                 self._processes.send(messages.Resume(key))
             case "send_log":
                 self._keep(asyncio.create_task(self._send_log(connection, key, asked.send_log)))
+            case "open_channel":
+                if self.channels is not None:
+                    self._keep(asyncio.create_task(self.channels.open(connection, key, asked.open_channel)))
             case "extend":
                 self._processes.send(messages.Extend(key, asked.extend.seconds_left))
             case "stray":

@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuyard.core.domain.node import MAPPED_ONLY, tenant_account_label, user_account_label
-from gpuyard.core.domain.values import Value
+from gpuyard.core.domain.values import PARAMETER_PREFIX, Value
 from gpuyard.live.agent.inventory import GpuDevice
 from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.wire.loopback_peer import shared_user_label
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NEVER_THE_TASKS_OWN = "GPUYARD_"
-"""The prefix of variables that a task cannot set."""
+"""The prefix of variables that a task cannot set, except parameters of a sweep."""
 
 KEEP_SECONDS = 60.0
 """How long the result of a successful lookup is kept."""
@@ -268,12 +268,31 @@ def environment(
     """
     return (
         _base(account)
-        | {name: value for name, value in {**env, **secrets}.items() if not name.startswith(_NEVER_THE_TASKS_OWN)}
+        | {name: value for name, value in {**env, **secrets}.items() if _may_be_set(name)}
         | visible_devices(devices)
         | {"GPUYARD_TASK_ID": str(key.task), "GPUYARD_ATTEMPT": str(key.attempt), "GPUYARD_NODE_ID": node}
         | ({} if array_index is None else {"GPUYARD_ARRAY_INDEX": str(array_index)})
         | dict(attempt or {})
     )
+
+
+def path_elsewhere(env: Mapping[str, str], account: Account) -> str:
+    """Return a PATH for a task from another machine: its virtual environment, folders below its home, then this node's.
+
+    Other folders are those of the other machine; programs in them need not exist here, or are others.
+    """
+    roots = [env[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)]
+    roots += [home for home in (account.home,) if home not in {"", "/"}]
+    kept = [folder for folder in env["PATH"].split(":") if any(_is_below(folder, root) for root in roots)]
+    return ":".join([*kept, _base(account)["PATH"]])
+
+
+def _is_below(folder: str, root: str) -> bool:
+    return folder == root or folder.startswith(f"{root.rstrip('/')}/")
+
+
+def _may_be_set(name: str) -> bool:
+    return name.startswith(PARAMETER_PREFIX) or not name.startswith(_NEVER_THE_TASKS_OWN)
 
 
 def visible_devices(devices: Sequence[GpuDevice]) -> dict[str, str]:

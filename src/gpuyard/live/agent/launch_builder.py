@@ -5,21 +5,41 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
+from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import MILLI
 from gpuyard.live.agent import output_search, outputs
 from gpuyard.live.agent.actuals import Actuals, ran_out_of_memory
 from gpuyard.live.agent.checkpoints import CheckpointFolders
-from gpuyard.live.agent.identity import Account, Identities, Rendezvous, environment, own_account, rendezvous
+from gpuyard.live.agent.identity import (
+    Account,
+    Identities,
+    Rendezvous,
+    environment,
+    own_account,
+    path_elsewhere,
+    rendezvous,
+)
 from gpuyard.live.agent.inventory import GpuDevice
+from gpuyard.live.agent.scheduler_connection import SchedulerConnection
 from gpuyard.live.agent.supervisor import messages
+from gpuyard.live.agent.task_files import TaskFiles
 from gpuyard.live.agent.telemetry import Occupant
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AT_THE_END
+from gpuyard.system.machine import machine
 
 CAN_NOT_SUSPEND = "This node cannot yet move a process out of the memory of a real GPU, so the task continues to run."
 SEARCHES_AT_ONCE = 2
 """Searches of outputs that run at the same time; others wait."""
 LEASE_STAYS = "A lease has no process that gpuyard could suspend."
+
+
+def console_of(asked: pb.Console, path: Path) -> messages.LaunchConsole:
+    """Return a console in the form that the supervisor takes."""
+    linger_seconds = asked.linger_seconds if asked.HasField("linger_seconds") else None
+    return messages.LaunchConsole(
+        str(path), asked.terminal, columns=asked.columns or 80, rows=asked.rows or 24, linger_seconds=linger_seconds
+    )
 
 
 class LaunchBuilder:
@@ -34,7 +54,9 @@ class LaunchBuilder:
         *,
         output_limit_bytes: int,
         grace_seconds: float,
+        console_folder: Path | None = None,
         checkpoints: CheckpointFolders | None = None,
+        files: TaskFiles | None = None,
         control_groups: str = "auto",
         compute_percent: float = 100.0,
         launch_seconds: float = messages.DEFAULT_LAUNCH_SECONDS,
@@ -44,11 +66,15 @@ class LaunchBuilder:
         """Which attempt holds which GPUs. Process ids are left out; the supervisor knows them."""
         self.actuals = Actuals()
         self.checkpoints = checkpoints
+        self.files = files
+        self._not_ready: dict[messages.AttemptKey, str] = {}
+        """Attempts whose files could not be made, with the reason."""
         self.is_over: Callable[[messages.AttemptKey], bool] = lambda _: True
         self._node = node
         self._devices = devices
         self._identities = identities
         self._output_folder = output_folder
+        self._console_folder = console_folder or output_folder
         self._output_limit_bytes = output_limit_bytes
         self._control_groups = control_groups
         self._compute = {} if compute_percent >= 100 else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{compute_percent:g}"}
@@ -62,6 +88,35 @@ class LaunchBuilder:
         if asked.lease:
             return None  # it does not run as any user
         return self._identities.look_up(asked.tenant, asked.by_owner, asked.run_as, asked.user)
+
+    def prepare(
+        self, key: messages.AttemptKey, asked: pb.Launch, connection: SchedulerConnection
+    ) -> Awaitable[None] | None:
+        """Return an awaitable to await before `launch`: the user is looked up, files are fetched. None: nothing to do."""
+        looking = self.look_up(asked)
+        if self.files is None or not self.files.needed(asked):
+            return looking
+        return self._make_files(self.files, key, asked, looking, connection)
+
+    async def _make_files(
+        self,
+        files: TaskFiles,
+        key: messages.AttemptKey,
+        asked: pb.Launch,
+        looking: Awaitable[None] | None,
+        connection: SchedulerConnection,
+    ) -> None:
+        if looking is not None:
+            await looking
+        account = self._identities.account(asked.tenant, asked.by_owner, asked.run_as, asked.user)
+        if isinstance(account, str):
+            return  # `launch` returns the reason
+        try:
+            await files.make(key, asked, account, connection)
+        except GpuyardError as error:
+            self._not_ready[key] = str(error)
+        else:
+            self._not_ready.pop(key, None)
 
     def remember(self, key: messages.AttemptKey, asked: pb.Launch) -> None:
         """Record the GPUs of an attempt that already runs. It continues even if the settings have changed since."""
@@ -82,6 +137,8 @@ class LaunchBuilder:
             account = self._identities.account(asked.tenant, asked.by_owner, asked.run_as, asked.user)
         if isinstance(account, str):
             return account
+        if key in self._not_ready:
+            return self._not_ready[key]
         self.remember(key, asked)
         index = asked.array_index if asked.array_index >= 0 else None
         devices = [self._devices[gpu] for gpu in gpus]
@@ -95,13 +152,13 @@ class LaunchBuilder:
                 key,
                 self._node,
                 devices,
-                asked.env,
+                self._env(account, asked),
                 asked.secrets,
                 index,
                 self._about_attempt(key, asked, folder),
             )
             | (self._compute if devices else {}),
-            cwd=asked.work_dir or account.home,
+            cwd=(self.files.work_dir(key, asked) if self.files else "") or asked.work_dir or account.home,
             uid=account.uid,
             gid=account.gid,
             groups=account.groups,
@@ -115,7 +172,28 @@ class LaunchBuilder:
             cgroup=self._wants_control_group(devices),
             launch_seconds=self._launch_seconds,
             checkpoint_dir=folder,
+            python=asked.environment_python,
+            umask=asked.umask if asked.HasField("umask") else None,
+            limits=dict(asked.limits),
+            console=self._console(key, asked),
         )
+
+    @staticmethod
+    def _env(account: Account, asked: pb.Launch) -> dict[str, str]:
+        """Return the task's own variables. A PATH from another machine is limited to what can be the same here."""
+        env = dict(asked.env)
+        if asked.submit_host and asked.submit_host != machine() and "PATH" in env:
+            env["PATH"] = path_elsewhere(env, account)
+        return env
+
+    def _console(self, key: messages.AttemptKey, asked: pb.Launch) -> messages.LaunchConsole | None:
+        if not asked.HasField("console") or asked.lease:
+            return None
+        return console_of(asked.console, self.console_socket(key))
+
+    def console_socket(self, key: messages.AttemptKey, session: str = "") -> Path:
+        """Return where the holder of an attempt's console listens, or that of a shell beside it."""
+        return self._console_folder / f"{key.task}.{key.attempt}.{key.origin:x}{'.' if session else ''}{session}.sock"
 
     def _checkpoint_dir(self, key: messages.AttemptKey, asked: pb.Launch) -> str:
         """Return the checkpoint folder of the task; empty if it has none."""
@@ -129,6 +207,7 @@ class LaunchBuilder:
             {"GPUYARD_RESTART_COUNT": str(key.attempt - 1), "GPUYARD_GRACE_SECONDS": f"{self._grace(asked):g}"}
             | ({"GPUYARD_RESTART_REASON": asked.restart_reason} if asked.restart_reason else {})
             | ({"GPUYARD_CHECKPOINT_DIR": folder} if folder else {})
+            | (self.files.environment(key, asked) if self.files else {})
         )
 
     def _grace(self, asked: pb.Launch) -> float:
@@ -185,7 +264,9 @@ class LaunchBuilder:
     def forget(self, key: messages.AttemptKey) -> None:
         """Forget an attempt that has ended."""
         self.occupants.pop(key, None)
+        self._not_ready.pop(key, None)
         self.actuals.forget(key)
+        self.console_socket(key).unlink(missing_ok=True)  # its holder has done so, unless it was killed
 
     def ran_out_of_memory(self, key: messages.AttemptKey) -> bool:
         """Return whether the output of a failed attempt ends with an out-of-memory error of a GPU.

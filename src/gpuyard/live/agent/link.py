@@ -9,7 +9,8 @@ scheduler has stored it durably, so any of the three can be killed at any time:
 
 The agent obeys a scheduler only if it proves that it knows the join token (wire/proof.py), runs the cluster this node
 belongs to, and has an epoch that is not older than the last one obeyed. If the address is on this machine, the agent
-also asks the kernel which user owns the listening socket.
+also asks the kernel which user owns the listening socket. A node that votes obeys no scheduler of an epoch below the one
+that its voter has promised (agent_voter.py).
 """
 
 import asyncio
@@ -25,6 +26,7 @@ import structlog
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.live.agent import failures, peer
 from gpuyard.live.agent.agent_state import AgentState, AgentStateFile
+from gpuyard.live.agent.agent_voter import reachable
 from gpuyard.live.agent.attempt_relay import AttemptRelay
 from gpuyard.live.agent.scheduler_connection import SchedulerConnection
 from gpuyard.live.agent.supervisor_client import SupervisorClient
@@ -38,6 +40,16 @@ from gpuyard.version import __version__
 
 FENCE_PART = 0.8
 """A fenced attempt may run for this part of the time after which the scheduler counts the node as lost: 12 s of 15."""
+FAIL_OVER_SECONDS = 30.0
+"""How long an agent with several addresses looks for the next scheduler at short intervals."""
+LOOK_SECONDS = 0.2
+"""Pause between two looks at several addresses, after a connection was lost."""
+ANSWER_SECONDS = 0.5
+"""Time for one of several addresses to accept a connection."""
+WATCH_SECONDS = 0.5
+"""How often a connected agent looks for a successor at its other addresses."""
+SAME_SECONDS = 5.0
+"""How long an address is left alone at which a scheduler answered that is not a successor, perhaps the same one."""
 LOOK_FOR_TLS_SECONDS = 30.0
 """How long the result of a TLS check of an address stays valid."""
 TRIES_IN_TIME = 3
@@ -102,23 +114,33 @@ class AgentLink:
         relay: AttemptRelay,
         heartbeat: Callable[[], Awaitable[pb.Heartbeat]],
         *,
+        promised: Callable[[str], int] = lambda _: 0,
+        vote_at: Callable[[str, tuple[str, ...]], None] = lambda _cluster, _addresses: None,
         uid_of_listener: Callable[[str], int | None] = lambda _: None,
         what_is_wrong: Callable[[str], str] = lambda _: "",
         clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
         open_channel: "Callable[[str], grpc.aio.Channel]" = channel_to,
+        accepts: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
+        """`promised`: the highest epoch that this node has granted in a cluster. `vote_at`: where its voter connects to.
+
+        `accepts`: whether a process listens at an address.
+        """
         self._node = node
         self._options = options
         self._state_file = state_file
         self._processes = processes
         self._relay = relay
         self._heartbeat = heartbeat
+        self._promised = promised
+        self._vote_at = vote_at
         self._uid_of_listener = uid_of_listener
         self._what_is_wrong = what_is_wrong
         self._clock = clock
         self._uniform = uniform
         self._open_channel = open_channel
+        self._accepts = accepts or accepts_connections
         self._look_for_tls_at: dict[str, float] = {}
         self._wrong_tls: dict[str, str] = {}
         self._offline_after_seconds = 0.0
@@ -160,11 +182,16 @@ class AgentLink:
     async def _stay_connected(self) -> None:
         await self._relay.listed.wait()
         backoff, place = Backoff(self._options.retry_seconds, self._options.max_retry_seconds), 0
+        addresses = self._options.addresses
+        address = addresses[0]
         while True:
-            address = self._options.addresses[place % len(self._options.addresses)]
             try:
-                await self._connect(address)
+                successor = await self._connect(address)
                 log.info("scheduler_disconnected", address=address)
+                if successor is not None:
+                    address, self._was_welcome = successor, False
+                    backoff.reset()
+                    continue
             except RegistrationRefused as refusal:
                 log.error("registration_refused", address=address, message=str(refusal))
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
@@ -179,10 +206,29 @@ class AgentLink:
             if self._was_welcome:
                 backoff.reset()  # it was reachable: retry soon
                 self._was_welcome = False
+                if len(addresses) > 1 and (found := await self._look_for_another(address)):
+                    address = found
+                    continue
             place += 1
-            if place % len(self._options.addresses) == 0:
+            address = addresses[place % len(addresses)]
+            if place % len(addresses) == 0:
                 pause = self._in_time(backoff.next())
                 await asyncio.sleep(pause * self._uniform(0.5, 1.0))  # jitter: nodes must not reconnect all at once
+
+    async def _look_for_another(self, lost: str) -> str | None:
+        """Return an address that accepts connections, after the connection to one was lost; None: none does.
+
+        A scheduler that only follows does not listen for agents. All addresses are tried at once, because one that does
+        not answer must not hold up the others. The lost one comes last: its process may have stopped working.
+        """
+        until = self._clock.boot() + self._in_time(FAIL_OVER_SECONDS)
+        others = sorted(self._options.addresses, key=lambda address: address == lost)
+        while self._clock.boot() < until:
+            accepted = await asyncio.gather(*map(self._accepts, others))
+            if found := [address for address, is_open in zip(others, accepted, strict=True) if is_open]:
+                return found[0]
+            await asyncio.sleep(LOOK_SECONDS * self._uniform(0.5, 1.0))
+        return None
 
     async def _why(self, error: BaseException, address: str) -> str:
         """Explain why the connection failed.
@@ -214,8 +260,8 @@ class AgentLink:
         told = self._state_file.memory.offline_after_seconds
         return min(seconds, told / TRIES_IN_TIME / tries) if told > 0 else seconds
 
-    async def _connect(self, address: str) -> None:
-        """Register at one address and stay connected until the connection breaks."""
+    async def _connect(self, address: str) -> str | None:
+        """Register at one address and stay connected until the connection ends; return the address of a successor."""
         uid = await self._listener(address)
         async with self._open_channel(address) as channel:
             stub = AgentsStub(channel)
@@ -233,10 +279,60 @@ class AgentLink:
             self._relay.begin(connection)
             log.info("scheduler_connected", address=address, cluster=welcome.yard, epoch=welcome.epoch)
             try:
-                await self._talk(connection, welcome)
+                return await self._talk_until_succeeded(connection, welcome, address)
             finally:
                 self._relay.connection = None
                 self._state_file.save()
+
+    async def _talk_until_succeeded(
+        self, connection: SchedulerConnection, welcome: pb.Welcome, address: str
+    ) -> str | None:
+        """Talk until the connection ends, or another scheduler has taken over; return the address of that one.
+
+        A scheduler that stands still keeps its connections: only its successor shows that it is not obeyed any more.
+        """
+        others = [other for other in self._options.addresses if other != address]
+        if not others:
+            await self._talk(connection, welcome)
+            return None
+        talking = asyncio.create_task(self._talk(connection, welcome))
+        watching = asyncio.create_task(self._watch(others))
+        try:
+            await asyncio.wait((talking, watching), return_when=asyncio.FIRST_COMPLETED)
+            if talking.done():
+                await talking
+                return None
+            return await watching
+        finally:
+            for task in (talking, watching):
+                task.cancel()
+            await asyncio.gather(talking, watching, return_exceptions=True)
+
+    async def _watch(self, others: list[str]) -> str:
+        """Return the address of a scheduler of a higher epoch as soon as there is one."""
+        look_at = dict.fromkeys(others, 0.0)
+        while True:
+            await asyncio.sleep(WATCH_SECONDS * self._uniform(0.5, 1.0))
+            now = self._clock.boot()
+            due = [other for other in others if look_at[other] <= now]
+            accepted = await asyncio.gather(*map(self._accepts, due))
+            for other in (other for other, is_open in zip(due, accepted, strict=True) if is_open):
+                if await self._is_successor(other):
+                    return other
+                look_at[other] = self._clock.boot() + SAME_SECONDS
+
+    async def _is_successor(self, address: str) -> bool:
+        """Whether a scheduler of this cluster answers there that has a higher epoch than the one obeyed."""
+        nonce, memory = proof.new_nonce(), self._state_file.memory
+        asked = pb.ChallengeRequest(protocol=PROTOCOL, nonce=nonce)  # without a node: it does not register
+        try:
+            async with self._open_channel(address) as channel:
+                answer = await AgentsStub(channel).challenge(asked, timeout=ANSWER_SECONDS, wait_for_ready=False)
+        except (grpc.aio.AioRpcError, TimeoutError, OSError):
+            return False
+        expected = proof.scheduler_proof(self._options.join_token, nonce, "", answer)
+        is_proven = proof.proofs_equal(answer.proof, expected) and answer.yard == memory.cluster_id
+        return is_proven and answer.epoch > memory.epoch and answer.epoch >= self._promised(answer.yard)
 
     async def _register(self, stub: AgentsStub, address: str) -> pb.Welcome:
         seconds = self._in_time(self._options.connection_seconds, 2 * len(self._options.addresses))
@@ -271,6 +367,8 @@ class AgentLink:
         memory.cluster_id, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
         memory.epoch_proof = welcome.epoch_proof.hex()
         memory.offline_after_seconds = welcome.offline_after_seconds
+        memory.voting = reachable(welcome.voting, address)
+        self._vote_at(memory.cluster_id, memory.voting)
         self._note_position(welcome.seq, welcome.hash)
         self._state_file.save()
         return welcome
@@ -316,6 +414,11 @@ class AgentLink:
                 f"to cluster {memory.cluster_id}. To move the node to that cluster, start this agent once "
                 f"with --accept-cluster {answer.yard}."
             )
+        if answer.epoch < (promised := self._promised(answer.yard)):
+            raise RegistrationRefused(
+                f"The scheduler at {address} is at epoch {answer.epoch}, and the voter of this node has promised epoch "
+                f"{promised} to another one. It is tried again; a scheduler that leads takes a higher epoch by itself."
+            )
 
     def _registration(self) -> pb.Registration:
         memory = self._state_file.memory
@@ -333,6 +436,7 @@ class AgentLink:
             address=self._options.address,
             highest_task=memory.task,
             boot=self._state_file.boot,
+            channels=True,
         )
 
     def _note_position(self, seq: int, digest: str) -> None:
@@ -410,8 +514,8 @@ class AgentLink:
         It is if this process stood still, or its heartbeats were delayed, for longer than the scheduler waits for it.
         """
         memory = self._state_file.memory
-        if message.epoch < memory.epoch:
-            log.warning("old_scheduler_ignored", epoch=message.epoch, obeyed=memory.epoch)
+        if message.epoch < (obeyed := max(memory.epoch, self._promised(memory.cluster_id))):
+            log.warning("old_scheduler_ignored", epoch=message.epoch, obeyed=obeyed)
             return True
         self._renew(connection, message)
         late_seconds = self._clock.boot() - connection.awaited_until
@@ -441,6 +545,18 @@ class AgentLink:
         if left is not None or message.patience_seconds > 0:
             connection.awaited_until = connection.heard_at + max(self._offline_after_seconds, message.patience_seconds)
             self._relay.extend_lease(connection.heard_at + max(self._fence_seconds, message.patience_seconds))
+
+
+async def accepts_connections(address: str) -> bool:
+    """Return whether a process listens at this address."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, TimeoutError, ValueError):
+        return False
+    writer.close()
+    return True
 
 
 def _check_epoch(memory: AgentState, epoch: int, origin: int) -> None:

@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,10 @@ from gpuyard.core.domain.values import GpuHealth
 from gpuyard.core.journal.folders import FolderNotSafe, closed_folder
 from gpuyard.live.agent import outputs, peer, telemetry, tls
 from gpuyard.live.agent.agent_state import AgentStateFile
+from gpuyard.live.agent.agent_voter import AgentVoter
 from gpuyard.live.agent.attempt_relay import AttemptRelay
+from gpuyard.live.agent.blob_cache import BlobCache
+from gpuyard.live.agent.channels import AgentChannels
 from gpuyard.live.agent.checkpoints import CheckpointFolders, open_checkpoint_folder
 from gpuyard.live.agent.identity import Identities, own_account
 from gpuyard.live.agent.inventory import GpuDevice, SelectedGpus, detect
@@ -30,7 +34,9 @@ from gpuyard.live.agent.settings import AgentSettings
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor.paths import mark_of
 from gpuyard.live.agent.supervisor_client import SupervisorClient
+from gpuyard.live.agent.task_files import TaskFiles, open_files_folder
 from gpuyard.live.agent.telemetry import Occupant
+from gpuyard.live.voting.voter_file import VOTER_FILE
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.clock import SYSTEM_CLOCK
 from gpuyard.system.locks import take_lock
@@ -69,6 +75,7 @@ async def run(settings: AgentSettings, *, accept_cluster: str = "") -> None:
     except FolderNotSafe as error:
         raise AgentStartError(str(error)) from error
     _open_checkpoints(settings.checkpoint_dir)
+    _open_files(settings.files_dir)
     _note_settings(settings)
     with _only_one(folder):
         await _run(settings, folder, accept_cluster)
@@ -80,6 +87,18 @@ def _open_checkpoints(folder: Path) -> None:
         open_checkpoint_folder(folder)
     except OSError as error:
         message = f"Cannot create the checkpoint folder {folder}: {error.strerror}. Set executor.checkpoint_dir to another one."
+        raise AgentStartError(message) from error
+    except FolderNotSafe as error:
+        raise AgentStartError(str(error)) from error
+
+
+def _open_files(folder: Path) -> None:
+    try:
+        open_files_folder(folder)
+    except OSError as error:
+        message = (
+            f"Cannot create the folder of task files {folder}: {error.strerror}. Set executor.work_dir to another one."
+        )
         raise AgentStartError(message) from error
     except FolderNotSafe as error:
         raise AgentStartError(str(error)) from error
@@ -113,6 +132,7 @@ async def _run(settings: AgentSettings, folder: Path, accept_cluster: str) -> No
     async with SupervisorClient(folder / "supervisor") as processes:
         link, relay = node.connect(processes)
         running = asyncio.create_task(link.run())
+        voting = asyncio.create_task(node.voter.run())
         pruning = asyncio.create_task(node.keep_tidy(relay))
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -120,16 +140,17 @@ async def _run(settings: AgentSettings, folder: Path, accept_cluster: str) -> No
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _ignored)
         stopping = asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait({running, pruning, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (running, pruning):
+            await asyncio.wait({running, voting, pruning, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (running, voting, pruning):
                 if task.done():
                     task.result()
             await link.say_goodbye()
         finally:
             running.cancel()
+            voting.cancel()
             pruning.cancel()
             stopping.cancel()
-            await asyncio.gather(running, pruning, stopping, return_exceptions=True)
+            await asyncio.gather(running, voting, pruning, stopping, return_exceptions=True)
 
 
 def _ignored() -> None:
@@ -166,6 +187,7 @@ class AgentNode:
             executor.users, executor.shared_user, *_scheduler_data(folder), system_users=executor.system_users
         )
         self._checkpoints = CheckpointFolders(settings.checkpoint_dir)
+        self._files = TaskFiles(settings.files_dir, BlobCache(folder / "blobs", executor.blob_cache_mb * MIB))
         self._found_checkpoints: list[pb.Checkpoint] = []
         """Checkpoint folders to report with the next heartbeat."""
         self.launch_builder = LaunchBuilder(
@@ -175,11 +197,14 @@ class AgentNode:
             self._outputs,
             output_limit_bytes=executor.output_limit_mb * MIB,
             grace_seconds=float(executor.grace),
+            console_folder=folder / "consoles",
             checkpoints=self._checkpoints,
+            files=self._files,
             control_groups=executor.control_groups,
             compute_percent=settings.gpu.max_compute_percent,
             launch_seconds=float(executor.launch_timeout),
         )
+        self.voter = _voter(settings, folder)
         self._mark = ""
         self._measured_at = float("-inf")
         self._gpus: list[pb.GpuUse] = []
@@ -218,7 +243,9 @@ class AgentNode:
         )
         state_file = self._state_file()
         relay = AttemptRelay(processes, self.launch_builder, state_file)
+        relay.channels = AgentChannels(processes, self.launch_builder, lambda: relay.held, self._mark)
         self.launch_builder.is_over = lambda key: _is_over(relay, key)
+        self.voter.vote_at(state_file.memory.cluster_id, state_file.memory.voting)
         link = AgentLink(
             node,
             self._link_options(),
@@ -226,6 +253,8 @@ class AgentNode:
             processes,
             relay,
             lambda: self._heartbeat(relay),
+            promised=self.voter.promised_in,
+            vote_at=self.voter.vote_at,
             uid_of_listener=peer.uid_of_listener,
             what_is_wrong=partial(tls.what_is_wrong, settings.tls),
             open_channel=partial(channel_to, credentials=_credentials(settings)),
@@ -324,6 +353,7 @@ class AgentNode:
             await asyncio.to_thread(
                 outputs.prune, self._outputs, KEEP_OUTPUT_BYTES, KEEP_OUTPUT_FILES, KEEP_OUTPUT_SECONDS, held
             )
+            await asyncio.to_thread(self._files.prune, list(relay.held))
             self._found_checkpoints = await asyncio.to_thread(self._checkpoints.report, relay.running_tasks())
             await asyncio.sleep(PRUNE_SECONDS)
 
@@ -423,6 +453,28 @@ def _own_address(scheduler: str) -> str:
             return str(way.getsockname()[0])
     except OSError:
         return "127.0.0.1"
+
+
+def _voter(settings: AgentSettings, folder: Path) -> AgentVoter:
+    tls = _tls_context(settings)
+    try:
+        return AgentVoter(folder, settings.node_id, join_token_of(settings, folder), tls)
+    except OSError as error:
+        message = f"Cannot read or write {folder / VOTER_FILE}: {error.strerror}. Make it accessible for the agent."
+        raise AgentStartError(message) from error
+
+
+def _tls_context(settings: AgentSettings) -> ssl.SSLContext | None:
+    files = settings.tls
+    if not files.ca:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=files.ca)
+        if files.cert:
+            context.load_cert_chain(files.cert, files.key)
+    except OSError as error:
+        raise AgentStartError(f"tls: the certificates cannot be used: {error.strerror or error}.") from error
+    return context
 
 
 def _credentials(settings: AgentSettings) -> "grpc.ChannelCredentials | None":

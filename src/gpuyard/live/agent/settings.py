@@ -125,6 +125,8 @@ class ExecutorSection(Section, frozen=True):
     """Folder for the checkpoints of tasks; the same folder of a shared file system on all nodes lets a task continue
     anywhere. Empty: beside the work folder, or in it if the agent is not root.
     """
+    blob_cache_mb: Annotated[int, Meta(ge=1, le=100_000_000)] = 4096
+    """Limit on the code, functions and arguments of tasks that this node keeps to use them again."""
     output_limit_mb: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
     """Limit on the output of one attempt on disk; the oldest part is dropped first."""
     grace: Duration = Duration(10)
@@ -187,6 +189,12 @@ class AgentSettings(Section, frozen=True):
             return Path(self.executor.checkpoint_dir).absolute()
         folder = self.work_dir
         return folder.with_name(f"{folder.name}-checkpoints") if os.geteuid() == 0 else folder / "checkpoints"
+
+    @property
+    def files_dir(self) -> Path:
+        """The folder for code snapshots and other files of tasks, which the users that tasks run as must reach."""
+        folder = self.work_dir
+        return folder.with_name(f"{folder.name}-files") if os.geteuid() == 0 else folder / "files"
 
     @property
     def log_level(self) -> str:

@@ -8,6 +8,9 @@ and also runs while the machine sleeps. It starts at
     another boot or machine          the wall clock, but never before the last event
 
 and then drifts towards the wall clock by one second in a hundred, so that displayed times become right.
+
+Wall clocks of two schedulers may differ. A standby therefore keeps up with the time of the leader, which the events tell, and
+continues it when it takes over.
 """
 
 import asyncio
@@ -24,6 +27,8 @@ DRIFT = 0.01
 """How much faster or slower than real time it runs while it differs from the wall clock."""
 WORTH_TELLING_SECONDS = 5.0
 SAVE_SECONDS = 5.0
+KEPT_UP_SECONDS = 1.0
+"""A standby that differs from the leader by less than this is left alone: events arrive a little late."""
 
 log = structlog.get_logger()
 
@@ -58,6 +63,18 @@ class EngineClock:
             ahead, most = self._time + passed - self._clock.wall(), passed * DRIFT
             self._time += passed - max(-most, min(most, ahead))
             return self._time
+
+    def keep_up(self, at: float) -> None:
+        """Continue the time of the scheduler that leads; `at` is that of an event that it has just written."""
+        if abs(self() - at) >= KEPT_UP_SECONDS:
+            with self._lock:
+                self._time = at
+
+    def continue_from(self, at: float) -> None:
+        """Continue after the last event, if that is ahead: otherwise no time would pass for the engine until then."""
+        self()
+        with self._lock:
+            self._time = max(self._time, at)
 
     def ahead_seconds(self) -> float:
         """Return how far it is ahead of the wall clock (negative: behind). A large difference is logged once."""

@@ -20,7 +20,11 @@ AT_LEAST_EVERY_SECONDS = 86_400.0
 
 
 def freeze_recovered() -> None:
-    """Freeze the recovered objects at the start: they stay, so collections need not visit them."""
+    """Freeze the recovered objects at the start: they stay, so collections need not visit them.
+
+    A scheduler that begins anew, because it does not lead any more, has left the objects of its life before.
+    """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, YOUNGER, NEVER)

@@ -10,13 +10,16 @@ after it is durable. The engine is at most one batch ahead of the journal.
 
 On a fast disk, a few events are appended without the thread: two thread switches would take longer than the write.
 
-When the disk is full, the loop accepts nothing new, keeps the pending events and retries the same append until it
-succeeds. Any other write failure ends the process, because the journal is authoritative and the engine is ahead of it.
+When the disk is full, or the database of the journal does not answer, the loop accepts nothing new, keeps the pending
+events and retries the same append until it succeeds. Any other write failure ends the process, because the journal is authoritative and the engine is ahead of it.
 Events are encoded command by command before the write, so an encoding failure is attributed to its command.
 
 If a command breaks the engine (a bug), the command fails with `EngineCrashed`, the engine is rebuilt from the journal, and the
 rest of the batch is handled again; if the decision failed, each command is handled alone with its own decision. A
 question or a command factory that fails returns its error; it changes nothing, so the engine is kept.
+
+A standby follows the journal of another scheduler: `follow` applies its events, questions are answered at once from the
+state they give, and commands are refused with `NotLeading`. `run` begins to decide, from that state on.
 """
 
 import asyncio
@@ -30,9 +33,18 @@ from typing import Any, TypeVar
 import structlog
 
 from gpuyard.core.domain.commands import Command
-from gpuyard.core.domain.errors import GpuyardError, StorageFull
+from gpuyard.core.domain.errors import (
+    GpuyardError,
+    NotLeading,
+    OutcomeUnknown,
+    StandbyUnreachable,
+    StorageFull,
+    StorageUnavailable,
+    StorageUnreachable,
+)
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TaskId
+from gpuyard.core.engine.apply import apply_recorded
 from gpuyard.core.engine.engine import Engine, Events
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.port import Journal
@@ -55,6 +67,10 @@ HEARD_AT_ONCE = 300
 SWITCH_SECONDS = 0.001
 """Switch interval between a working thread and the event loop. Python's default of 5 ms would add up to a stall."""
 FULL_RETRY_SECONDS = 1.0
+UNDECIDED_SECONDS = 5.0
+"""After so long an append that fails again and again does not keep people waiting."""
+NO_DATABASE = "The database of the scheduler does not answer; running tasks continue. Try again in a few seconds."
+"""For callers; the log has the reason with the address."""
 FEW = 16
 QUICK_SECONDS = 0.0005
 """Appends run without a thread while their average duration is below this."""
@@ -124,10 +140,15 @@ class EngineLoop:
         stopwatch: TimeSource = time.perf_counter,
         observe_decision: Observer = _ignore,
         observe_commit: Observer = _ignore,
+        follows: bool = False,
+        is_remote: bool = False,
     ) -> None:
+        """`follows`: begin as a standby. `is_remote`: the journal is behind a network, so every append has a thread."""
         self.engine = engine
-        self.full = ""
-        """The error message while the disk of the journal is full; empty otherwise."""
+        self.follows = follows
+        self._is_remote = is_remote
+        self.unwritable: StorageUnavailable | None = None
+        """What callers are told while the journal cannot be written."""
         self.committed = journal.head.seq
         self.hearing = False
         """True while the events of a large batch are being passed on in parts."""
@@ -146,9 +167,12 @@ class EngineLoop:
         self._intake: deque[_Asked] = deque()
         self._looking: set[asyncio.Future[Any]] = set()
         """Questions without an answer yet."""
+        self._under_way: list[_Batch] = []
+        """Batches that were handled and are not answered yet."""
         self._agreements: list[tuple[asyncio.Future[Any], Callable[[], Any]]] = []
         self._woken = asyncio.Event()
         self._stopping = False
+        self._has_ended = False
         self._append_seconds = 0.0
         """Moving average of the duration of appends."""
         self._append_began: float | None = None
@@ -168,8 +192,11 @@ class EngineLoop:
     ) -> "asyncio.Future[Events | Refusal]":
         """Queue a command; the future resolves when its events are durable. `weight`: the estimated number of events."""
         future: asyncio.Future[Events | Refusal] = asyncio.get_running_loop().create_future()
-        if self.full:
-            future.set_exception(StorageFull(self.full))
+        if self.follows or self._has_ended:
+            future.set_exception(NotLeading())
+            return future
+        if self.unwritable is not None:
+            future.set_exception(_again(self.unwritable))
             return future
         asked = _Asked(future, order, by, weight=weight, request_id=request_id)
         asked.undo = undo
@@ -178,10 +205,19 @@ class EngineLoop:
         return future
 
     def look(self, question: Callable[[State, float], T], weight: int = 0) -> "asyncio.Future[T]":
-        """Query the engine's state; resolves when its events are durable, `StorageFull` if the disk is full."""
+        """Query the engine's state; resolves when its events are durable, or raises `StorageUnavailable`."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        if self.full:
-            future.set_exception(StorageFull(self.full))
+        if self.follows:
+            try:
+                future.set_result(question(self.engine.state, self.clock()))
+            except Exception as error:  # a question changes nothing
+                future.set_exception(_for_the_asker(error))
+            return future
+        if self._has_ended:
+            future.set_exception(NotLeading())
+            return future
+        if self.unwritable is not None:
+            future.set_exception(_again(self.unwritable))
             return future
         self._looking.add(future)
         future.add_done_callback(self._looking.discard)
@@ -193,13 +229,42 @@ class EngineLoop:
         """Call `do` while engine, journal and views are at the same event. It blocks the loop and must be quick."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._agreements.append((future, do))
+        if self.follows and not self.hearing:
+            self._agree()
         self._woken.set()
         return future
 
     def stop(self) -> None:
-        """Finish the queued work, then end. If the disk is full, end without waiting for room."""
+        """Finish the queued work, then end. If nothing can be written, end without waiting for it."""
         self._stopping = True
         self._woken.set()
+
+    # --- following ----------------------------------------------------------------------------------------------------
+
+    async def follow(self, records: Sequence[Record], head: Position) -> None:
+        """Apply events that another scheduler has committed; `head` is the position of the last one."""
+        state = self.engine.state
+        self.hearing = True
+        for start in range(0, len(records), HEARD_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)  # let other work run between two parts of a large batch
+            part = records[start : start + HEARD_AT_ONCE]
+            for record in part:
+                apply_recorded(state, record.event, record.at)
+            self.committed = part[-1].seq
+            self._hear(part)
+        self.hearing = False
+        self.committed_hash = head.hash
+        self._agree()
+
+    @property
+    def position(self) -> Position:
+        """Where the engine is while nothing is handled, as within `agree`."""
+        return Position(self.committed, self.committed_hash)
+
+    def lead(self, engine: Engine) -> None:
+        """Begin to accept commands; `engine` has the state that the followed events gave."""
+        self.engine, self.follows = engine, False
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -239,9 +304,25 @@ class EngineLoop:
             if commit is not None:
                 await commit
         finally:
-            self._writer.shutdown(wait=True)
+            if commit is not None:  # this loop was cancelled; the commit must not go on without it
+                commit.cancel()
+                await asyncio.gather(commit, return_exceptions=True)
+            self._writer.shutdown(wait=not self._is_remote)  # a database may keep its thread waiting
             self._worker.shutdown(wait=True)
+            self._abandon()
             sys.setswitchinterval(switch_seconds)
+
+    def _abandon(self) -> None:
+        """Answer everything that is left when the loop ends early: nobody else will."""
+        self._has_ended = True
+        for asked in self._intake:
+            if not asked.future.done():
+                asked.future.set_exception(NotLeading())  # it was not looked at
+        for asked in (asked for batch in self._under_way for asked in batch):
+            if not asked.future.done():
+                asked.future.set_exception(OutcomeUnknown())
+        for future, _ in self._agreements:
+            future.cancel()
 
     def _is_light(self, batch: list[_Asked]) -> bool:
         """Return whether to handle a batch in place. A large one runs in a thread so that the event loop continues."""
@@ -365,6 +446,7 @@ class EngineLoop:
 
     async def _commit(self, batch: _Batch) -> None:
         entries = batch.entries
+        self._under_way.append(batch)
         if entries:
             first = self.committed + 1
             await self._append(batch.payloads)
@@ -384,6 +466,7 @@ class EngineLoop:
                 asked.future.set_exception(asked.error)
             else:
                 asked.future.set_result(asked.answer)
+        self._under_way.remove(batch)
 
     @property
     def append_age(self) -> float:
@@ -406,26 +489,36 @@ class EngineLoop:
                     head = self._append_timed(payloads)
                 else:
                     head = await loop.run_in_executor(self._writer, self._append_timed, payloads)
-            except StorageFull as error:
-                if not self.full:
-                    log.error("storage_full", message=str(error))
-                self.full = str(error)
+            except StorageUnavailable as error:
+                if self.unwritable is None:
+                    _log_unwritable(error)
+                self.unwritable = _for_callers(error)
                 for future in list(self._looking):
                     if not future.done():
-                        future.set_exception(StorageFull(self.full))
+                        future.set_exception(_again(self.unwritable))
                 if self._stopping:
                     raise
+                if self.append_age > UNDECIDED_SECONDS:
+                    self._answer_undecided(self.unwritable)
                 await asyncio.sleep(FULL_RETRY_SECONDS)
             else:
                 assert head.seq == self.committed + len(payloads), "another process writes this journal"
                 self.committed_hash = head.hash
-                if self.full:
+                if self.unwritable is not None:
                     log.info("storage_recovered", seq=head.seq)
-                self.full = ""
+                self.unwritable = None
                 return
 
+    def _answer_undecided(self, why: StorageUnavailable) -> None:
+        """Tell people who wait for the append under way that it may succeed later. Nodes wait for it."""
+        for asked in (asked for batch in self._under_way for asked in batch):
+            if asked.request_id and not asked.future.done():
+                asked.future.set_exception(
+                    OutcomeUnknown(f"{why} The request may be carried out later; repeat it with its key.")
+                )
+
     def _is_quick(self, payloads: list[bytes]) -> bool:
-        return len(payloads) <= FEW and self._append_seconds < QUICK_SECONDS
+        return len(payloads) <= FEW and self._append_seconds < QUICK_SECONDS and not (self._is_remote and payloads)
 
     def _append_timed(self, payloads: list[bytes]) -> Position:
         began = self._stopwatch()
@@ -435,6 +528,26 @@ class EngineLoop:
         # An exponential moving average, so that a single slow append does not decide alone.
         self._append_seconds += (took - self._append_seconds) / 8
         return head
+
+
+def _log_unwritable(problem: StorageUnavailable) -> None:
+    match problem:
+        case StorageFull():
+            log.error("storage_full", message=str(problem))
+        case StandbyUnreachable():
+            log.error("standby_unreachable", message=str(problem))
+        case _:
+            log.error("storage_unreachable", message=str(problem))
+
+
+def _for_callers(error: StorageUnavailable) -> StorageUnavailable:
+    """Return what callers are told. The address of a database is for the log only."""
+    return StorageUnreachable(NO_DATABASE) if type(error) is StorageUnreachable else error
+
+
+def _again(problem: StorageUnavailable) -> StorageUnavailable:
+    """Return a copy: an exception that is raised several times would collect the tracebacks of all."""
+    return type(problem)(str(problem))
 
 
 def _for_the_asker(error: Exception) -> Exception:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuyard.live.control_plane.alerts.options import AlertOptions
+from gpuyard.live.control_plane.task_notices.policy import NoticePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +33,15 @@ class SchedulerOptions:
     """Maximum time between two scheduling passes."""
 
     snapshot_seconds: float = 30.0
+    many_events: int = 10_000
+    """If the start had to apply more events than this, the first snapshot is saved at once. A scheduler that never runs for
+    as long as `snapshot_seconds` would otherwise need longer for each start."""
     snapshot_folder: Path | None = None
     """Where the newest snapshot is copied to, for people to read."""
+    database: str = ""
+    """The address of the database that holds the journal; empty: a folder holds it."""
+    database_snapshots: Path | None = None
+    """Where snapshots for the database are made."""
     small_cluster: int = 1_000
     """Up to this many tasks, views and nodes, the loop makes the snapshot itself: about ten milliseconds."""
     retired_folder: Path | None = None
@@ -48,6 +56,10 @@ class SchedulerOptions:
     clock_file: Path | None = None
     """Where the engine's time is saved for the next scheduler on this machine."""
     alerts: AlertOptions = field(default_factory=AlertOptions)
+    notices: NoticePolicy = field(default_factory=NoticePolicy)
+    """Whom tasks may notify."""
+    external_url: str = ""
+    """The address of this scheduler for links in messages."""
     history_seconds: float = 1.0
     """Time between two samples of the history."""
     trace_endpoint: str = ""

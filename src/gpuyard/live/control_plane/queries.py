@@ -12,13 +12,14 @@ from typing import TypeVar
 
 import msgspec
 
-from gpuyard.core.domain.errors import StorageFull
+from gpuyard.core.domain.errors import StorageUnavailable
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.explain import Explanation, Revise, explain, middle_of_queue, why_all_wait, why_waits
 from gpuyard.core.engine.preview import Preview, preview
+from gpuyard.core.engine.queue_order import first_starts
 from gpuyard.core.engine.state import State
 from gpuyard.live.control_plane.loop import HEAVY, EngineLoop
 from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
@@ -79,7 +80,7 @@ class TaskQueries:
         """Query the engine's state. If the disk is full, query the state of the journal: the engine is ahead of it."""
         try:
             answer = await self._loop.look(question, weight)
-        except StorageFull:
+        except StorageUnavailable:
             return question(await self._committed_state(), self._loop.clock())
         self._copy = None
         return answer
@@ -113,6 +114,10 @@ class TaskQueries:
     async def preview(self, spec: TaskSpec) -> Preview | Refusal:
         """Return what would happen to a task that is submitted now; nothing is changed or recorded."""
         return await self.look(lambda state, now: preview(state, spec, now, self._revise(now)), HEAVY)
+
+    async def first_starts(self, first: Sequence[TaskId], keep_going: Callable[[], bool]) -> dict[TaskId, float]:
+        """Return when the first tasks of the queue are likely to start, as far as that is known."""
+        return await self.look(lambda state, now: first_starts(state, first, now, self._revise(now), keep_going), HEAVY)
 
     def _revise(self, now: float) -> Revise | None:
         """Return a function that predicts the run time of a waiting task again, with the tasks that ended meanwhile."""
@@ -200,6 +205,13 @@ class TaskQueries:
         if not view.waits or waiting > REASONS_AT_MOST:
             return None, None
         return (await self._reasons([view])).get(view.id, (None, None))
+
+    async def reasons_of(self, views: Sequence[TaskView]) -> dict[TaskId, tuple[str, str]]:
+        """Return why tasks wait, also of many."""
+        found: dict[TaskId, tuple[str, str]] = {}
+        for first in range(0, len(views), REASONS_AT_MOST):
+            found |= await self._reasons(views[first : first + REASONS_AT_MOST])
+        return found
 
     async def _reasons(self, views: Sequence[TaskView]) -> dict[TaskId, tuple[str, str]]:
         waiting = [view.id for view in views if view.waits]

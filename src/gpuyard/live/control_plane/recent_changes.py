@@ -100,6 +100,11 @@ def _placed(event: events.TaskPlaced) -> str:
     return f"got {gpus} GPU{'' if gpus == 1 else 's'} on {where}" if gpus else f"was placed on {where}"
 
 
+def _cordoned(event: events.NodeCordoned) -> str:
+    what = "is being drained" if event.draining else "was cordoned"
+    return f"{what}: {event.reason}" if event.reason else what
+
+
 def _ended(event: events.TaskEnded) -> str:
     words = {
         TaskStatus.SUCCESS: "succeeded",
@@ -140,7 +145,7 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str]] = {
     events.NodeReturned: lambda _: "returned",
     events.NodeStopped: lambda _: "is away: its agent was stopped",
     events.NodeRemoved: lambda _: "was removed",
-    events.NodeCordoned: lambda event: "is being drained" if event.draining else "was cordoned",
+    events.NodeCordoned: _cordoned,
     events.NodeUncordoned: lambda _: "accepts tasks again",
     events.GpuHealthChanged: _health,
 }

@@ -16,17 +16,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
 import structlog
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain.errors import EventsRetired, StorageFull
+from gpuyard.core.domain.errors import EventsRetired, NotLeading, OutcomeUnknown, StorageUnavailable
 from gpuyard.core.domain.events import AttemptEnded, AttemptStarted, TaskEnded, TaskSubmitted
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.scheduling.advice import Advisor
+from gpuyard.core.journal.port import FolderJournal, Journal
 from gpuyard.core.journal.records import Record
-from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.alerts.commit_times import CommitTimes
 from gpuyard.live.control_plane.alerts.observer import Observer
 from gpuyard.live.control_plane.alerts.service import Alerts
@@ -39,16 +40,22 @@ from gpuyard.live.control_plane.live_feed import LiveFeed, Sight
 from gpuyard.live.control_plane.loop import EngineLoop
 from gpuyard.live.control_plane.metrics import SchedulerMetrics
 from gpuyard.live.control_plane.nodes.agents import AgentConnections
+from gpuyard.live.control_plane.nodes.blob_transfer import BlobTransfer
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.prediction.accuracy import NAMES as PREDICTION_NAMES
 from gpuyard.live.control_plane.prediction.model_watch import watch_model
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
 from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
 from gpuyard.live.control_plane.queries import TaskQueries
+from gpuyard.live.control_plane.queue_pages import QueuePages
 from gpuyard.live.control_plane.readings import Readings
 from gpuyard.live.control_plane.recent_changes import RecentChanges
+from gpuyard.live.control_plane.role import SchedulerRole
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.stores.archiver import Archiver
+from gpuyard.live.control_plane.stores.blobs import BlobStore, blob_specs
+from gpuyard.live.control_plane.stores.database import StoreError
+from gpuyard.live.control_plane.stores.documents import Document
 from gpuyard.live.control_plane.stores.idempotency import IdempotentRequests
 from gpuyard.live.control_plane.stores.recovery import recover
 from gpuyard.live.control_plane.stores.secrets import SecretStore
@@ -56,6 +63,7 @@ from gpuyard.live.control_plane.stores.snapshots import SnapshotSaver
 from gpuyard.live.control_plane.stores.system_users import SystemUsers
 from gpuyard.live.control_plane.stream import EventStream
 from gpuyard.live.control_plane.submissions import Submissions
+from gpuyard.live.control_plane.task_notices.service import TaskNotices
 from gpuyard.live.control_plane.timelines import Timelines
 from gpuyard.live.control_plane.tracing import TaskTracer
 from gpuyard.live.control_plane.usage.query import UsageQueries
@@ -71,6 +79,8 @@ UNKNOWN_TASKS = 10_000
 """Minimum number of task numbers skipped at a takeover: an old copy does not know which were assigned."""
 RECENT_EVENTS = 500
 """Events of the journal that are searched for recent changes at the start."""
+SWEEP_BLOBS_SECONDS = 600.0
+"""Maximum interval at which blobs that are no longer used are removed; at most a quarter of their retention."""
 ABSENCE_MARGIN_SECONDS = 5.0
 """Nodes start counting the announced absence when they hear of the stop, which is later than its event."""
 
@@ -85,12 +95,18 @@ def _drawn_origin() -> int:
 class Stores:
     """The open databases and files of a data folder. Their opener closes them."""
 
-    journal: SqliteJournal
+    journal: Journal
     archive: Archive
     secrets: SecretStore
     system_users: SystemUsers = field(default_factory=SystemUsers)
     history: HistoryStore | None = None
     """None: the monitor is off."""
+    journal_folder: Path | None = None
+    """The folder of the journal; None: it is in a database."""
+    alerts: Document | None = None
+    """Where the next scheduler finds silences and what was sent; None: there is only this one."""
+    blobs: BlobStore | None = None
+    """None: there are several schedulers without a common folder."""
 
 
 class Scheduler:
@@ -107,7 +123,9 @@ class Scheduler:
         performance_predictor: PerformancePredictor | None = None,
         advisor: Advisor | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        role: SchedulerRole | None = None,
     ) -> None:
+        self.role = role or SchedulerRole()
         self.stores = stores
         self.views = views
         self.runtime_estimator = runtime_estimator
@@ -143,6 +161,8 @@ class Scheduler:
             stopwatch=clock.monotonic,
             observe_decision=self.metrics.decision.observe,
             observe_commit=observe_commit,
+            follows=not self.role.leads,
+            is_remote=self.role.shared,
         )
         self.agents = AgentConnections(
             self.loop,
@@ -153,6 +173,8 @@ class Scheduler:
             draw_origin=_drawn_origin,
             position_at=stores.journal.position_at,
             spans=partial(self.worker_pools.archive.run, stores.archive.spans),
+            may_send=lambda: self.role.may_answer,
+            blobs=BlobTransfer(views, stores.blobs, self.worker_pools.blobs.run),
         )
         self.started_at = self.clock()
         self.changes = RecentChanges(views)
@@ -180,6 +202,11 @@ class Scheduler:
             runtime_estimator=runtime_estimator,
             clock=clock,
         )
+        self.queue_pages = QueuePages(self.queries, views, self.worker_pools, clock=clock)
+        self.notice_policy = options.notices
+        self.notices = TaskNotices(
+            self.loop, self.queries, views, options.notices, clock=self.clock, external_url=options.external_url
+        )
         self.jobs = BackgroundJobs()
         self.timelines = Timelines(views, stores.archive, self.worker_pools)
         self.archiver = Archiver(self.loop, views, stores.archive, stores.secrets, self._requests, self.worker_pools)
@@ -195,6 +222,7 @@ class Scheduler:
             options.alerts,
             clock=self.clock,
             registry=self.metrics.registry,
+            document=stores.alerts,
         )
         self.tracer = (
             TaskTracer(views, options.trace_endpoint, cluster=lambda: engine.state.cluster_id, clock=self.clock)
@@ -220,13 +248,15 @@ class Scheduler:
                     watch_model(self.performance_predictor, self.stores.archive),
                     keep_note(self.clock, self._options.clock_file),
                     self.alerts.run(),
+                    self.notices.run(),
                     self._record_history(),
+                    self._sweep_blobs(),
                     self._begin(version),
                 )
                 self.agents.registration.deposed = asyncio.get_running_loop().create_future()
                 deposed = group.create_task(_failing(self.agents.registration.deposed))
                 beside = [group.create_task(work) for work in works]
-                with suppress(StorageFull):  # it was told to stop while the disk was full
+                with suppress(StorageUnavailable):  # it was told to stop while nothing could be written
                     await self.loop.run()
                 for task in (*beside, deposed):
                     task.cancel()
@@ -237,6 +267,19 @@ class Scheduler:
             self._lifecycle_log.write_all()
             if self.tracer is not None:
                 await asyncio.to_thread(self.tracer.close)
+
+    async def follow(self) -> None:
+        """Do what a standby does beside following the journal, until cancelled: keep its own files complete and short."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._requests.fill_filter())
+            group.create_task(self.archiver.run())
+            if isinstance(self.stores.journal, FolderJournal):  # a journal that only this scheduler stores
+                group.create_task(self.snapshots.run())
+
+    def lead(self) -> None:
+        """Begin to decide: the standby has taken over."""
+        self.clock.continue_from(self.loop.engine.state.now)
+        self.loop.lead(Engine(self.loop.engine.state, self._advisor))
 
     def alert_counts(self, sight: Sight) -> AlertCounts:
         """Return how many alerts fire and how many are pending, of those that a sight shows."""
@@ -254,10 +297,27 @@ class Scheduler:
             )
             await recorder.run()
 
+    async def _sweep_blobs(self) -> None:
+        """Remove blobs that no open task refers to and that were not used for a while."""
+        blobs = self.stores.blobs
+        while blobs is not None:
+            specs = blob_specs(view.spec for view in self.views.tasks.values() if view.finished_at is None)
+            try:
+                freed = await self.worker_pools.blobs.run(blobs.sweep, specs)
+            except (OSError, StoreError) as error:  # a shared folder may be away; nothing is lost by waiting
+                log.warning("blobs_not_swept", message=str(error))
+            else:
+                if freed:
+                    log.info("blobs_removed", bytes=freed)
+            await asyncio.sleep(min(SWEEP_BLOBS_SECONDS, blobs.limits.keep_seconds / 4))
+
     async def _begin(self, version: str) -> None:
         await self._remember_changes()
         order = command.BeginEpoch(
-            version, origin=self._origin, offline_after_seconds=self._options.offline_after_seconds
+            version,
+            above=self.role.epoch - 1 if self.role.epoch else 0,
+            origin=self._origin,
+            offline_after_seconds=self._options.offline_after_seconds,
         )
         await self.loop.tell(order)
         if self._options.take_over:  # the first node to register may not know the latest tasks
@@ -278,14 +338,23 @@ class Scheduler:
             )
 
     async def stop(self, absence_seconds: float) -> None:
-        """Notify the nodes, write the archive and a snapshot, and end."""
+        """Notify the nodes, write the archive and a snapshot, and end.
+
+        A journal that is shared is released as soon as nothing more is written, so that a standby takes over at once.
+        """
         self.ready, self.stopping = False, True
         self.live.close()
         await self.jobs.close()
-        with suppress(StorageFull, TimeoutError):  # otherwise end as if killed: durable events stay durable
+        with suppress(
+            StorageUnavailable, NotLeading, OutcomeUnknown, TimeoutError
+        ):  # otherwise end as if killed: durable events stay durable
             async with asyncio.timeout(STOP_SECONDS):
                 await self.loop.tell(command.EndEpoch(absence_seconds))
                 self.agents.extend_liveness(max(0.0, absence_seconds - ABSENCE_MARGIN_SECONDS))
+                if self.role.shared:
+                    self.role.released = True
+                    self.loop.stop()
+                    return
                 await asyncio.sleep(0.05)  # time for the nodes to hear of it; otherwise they wait as for any other loss
                 await self.archiver.archive_now()
                 await self.snapshots.save(at_once=True)
@@ -307,7 +376,8 @@ class Scheduler:
         for record in records:
             views.apply(record)
             try:
-                agents.hear(record)
+                if self.role.leads:
+                    agents.hear(record)
             except Exception:  # the event is durable: all nodes register again and are reconciled with the state
                 log.exception("dispatch_failed", seq=record.seq)
                 agents.sessions.close_all()
@@ -324,10 +394,13 @@ class Scheduler:
         self.live.hear(records)
         self.changes.hear(records)
         self.metrics.hear(records)
-        self.alerts.hear(records)
-        if self.tracer is not None:
+        if self.role.leads:
+            self.alerts.hear(records)
+            self.notices.hear(records)
+        if self.tracer is not None and self.role.leads:
             self.tracer.hear(records, self.loop.decided_at)
-        self._lifecycle_log.hear(records)
+        if self.role.leads:  # a standby would repeat every line of the leader
+            self._lifecycle_log.hear(records)
 
 
 async def _failing(future: "asyncio.Future[None]") -> None:

@@ -12,11 +12,12 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -24,7 +25,7 @@ import msgspec
 import structlog
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.core.domain.errors import GpuyardError, WriterDeposed
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
@@ -33,10 +34,12 @@ from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor
 from gpuyard.core.journal.folders import FolderNotSafe, closed_folder, refuse_unsafe_folder
+from gpuyard.core.journal.port import Journal
 from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
 from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
+from gpuyard.live.control_plane.alerts.shared import ALERTS_DOCUMENT
 from gpuyard.live.control_plane.descriptors import for_agents, raise_limit
 from gpuyard.live.control_plane.garbage_collection import collect_when_idle, freeze_recovered
 from gpuyard.live.control_plane.history.store import HistoryStore
@@ -46,16 +49,20 @@ from gpuyard.live.control_plane.nodes.registration import SchedulerSuperseded, r
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
 from gpuyard.live.control_plane.prediction.runtime_estimator import MOST_REMEMBERED, RuntimeEstimator
+from gpuyard.live.control_plane.replication.log_file import FILE as REPLICATION_FILE
 from gpuyard.live.control_plane.rest.app import make_app
 from gpuyard.live.control_plane.rest.serving import Limits, http_server
+from gpuyard.live.control_plane.role import SchedulerRole
 from gpuyard.live.control_plane.scheduler import Scheduler, Stores
 from gpuyard.live.control_plane.settings import (
     ALGORITHMS,
+    PoolEntry,
     ServerGpuSection,
     ServerSettings,
     alert_options_of,
     engine_settings_of,
     mapped_to_scheduler,
+    notice_policy_of,
     pools_of,
     refuse_unsafe_addresses,
     split_of,
@@ -64,7 +71,9 @@ from gpuyard.live.control_plane.settings import (
 )
 from gpuyard.live.control_plane.stores.archive import Archive, SubmitKey
 from gpuyard.live.control_plane.stores.archiver import archive_row
+from gpuyard.live.control_plane.stores.blobs import BlobLimits, BlobStore
 from gpuyard.live.control_plane.stores.database import StoreError
+from gpuyard.live.control_plane.stores.documents import Document, Documents, FolderDocuments, drawn
 from gpuyard.live.control_plane.stores.recovery import found_cluster, open_journal, recover
 from gpuyard.live.control_plane.stores.secrets import SecretStore
 from gpuyard.live.control_plane.stores.system_users import SystemUsers
@@ -128,29 +137,51 @@ async def serve(
         raise SchedulerStartError(sentence)
     for _, sentence in (*wrong_tls_files(settings.server.tls), *mapped_to_scheduler(settings, os.geteuid())):
         raise SchedulerStartError(sentence)
+    if settings.database:
+        from gpuyard.live.control_plane.database_storage import DatabaseStorage  # needs psycopg
+        from gpuyard.live.control_plane.shared_server import serve_shared
+
+        await serve_shared(
+            settings, DatabaseStorage, default_mode=default_mode, take_over=take_over, started=started, until=until
+        )
+        return
+    if settings.replication.enabled:
+        from gpuyard.live.control_plane.replication.storage import ReplicatedStorage
+        from gpuyard.live.control_plane.shared_server import serve_shared
+
+        await serve_shared(
+            settings,
+            partial(ReplicatedStorage, take_over=take_over),
+            default_mode=default_mode,
+            take_over=take_over,
+            started=started,
+            until=until,
+        )
+        return
+    _refuse_replica(settings.data_dir)
     raise_limit()
     told = asyncio.create_task((until or asyncio.Event()).wait())
     with ExitStack() as stack:
         scheduler, access = _open(settings, stack, take_over=take_over)
         deposed = _deposed_file(settings)
-        pools = _pools(scheduler, settings)
-        http = [stack.enter_context(_listen(settings.http_address))]
+        elastic = pools_in(scheduler, settings)
+        http = [stack.enter_context(listen(settings.http_address))]
         if settings.monitor_address is not None:
-            http.append(stack.enter_context(_listen(settings.monitor_address)))
-        agents = _grpc_server(scheduler)
-        port = _bind(agents, settings)
+            http.append(stack.enter_context(listen(settings.monitor_address)))
+        agents = grpc_server(scheduler)
+        port = bind(agents, settings)
         running = asyncio.create_task(scheduler.run(__version__))
         try:
-            ready = asyncio.create_task(_until_ready(scheduler))
-            await _first_of(ready, running, told)
+            ready = asyncio.create_task(until_ready(scheduler))
+            await first_of(ready, running, told)
             ready.cancel()
             if scheduler.ready and not told.done():
-                await _while_it_runs(running, _apply(scheduler, settings, default_mode))
-                await asyncio.to_thread(_add_users, access, scheduler.stores.system_users, settings)
-                _refuse_without_admin(access, settings)
+                await while_it_runs(running, apply(scheduler, settings, default_mode))
+                await asyncio.to_thread(add_users, access, scheduler.stores.system_users, settings)
+                refuse_without_admin(access, settings)
                 freeze_recovered()
-                async with _served(scheduler, running, access, settings, agents, http, pools) as serving:
-                    address = _address_of(http[0])
+                async with _served(scheduler, running, access, settings, agents, http, elastic) as serving:
+                    address = address_of(http[0])
                     log.info(
                         "scheduler_started",
                         http=address,
@@ -158,7 +189,7 @@ async def serve(
                         cluster=scheduler.loop.engine.state.cluster_id,
                     )
                     started(f"{'https' if settings.server.tls.cert else 'http'}://{address}", port)
-                    await _first_of(running, serving, told)
+                    await first_of(running, serving, told)
         except SchedulerSuperseded as error:
             replace_file(
                 deposed, str(error).encode()
@@ -168,6 +199,16 @@ async def serve(
             told.cancel()
             await _stop(scheduler, running)
     log.info("scheduler_stopped")
+
+
+def _refuse_replica(folder: Path) -> None:
+    """Raise an error if the data folder is that of a scheduler that replicates: the other one could lead, too."""
+    if (folder / REPLICATION_FILE).exists():
+        raise SchedulerStartError(
+            f"The data folder {folder} belongs to a scheduler that replicates. Set replication.enabled and "
+            "replication.peer_address. To run one scheduler from now on, stop both and copy it: gpuyard journal copy --from "
+            f"{folder} --to NEW_FOLDER."
+        )
 
 
 def _deposed_file(settings: ServerSettings) -> Path:
@@ -203,7 +244,7 @@ async def _served(
     await agents.start()
     serving = asyncio.create_task(web.serve(sockets=list(http)))
     beside = [
-        asyncio.create_task(_note_uses(access)),
+        asyncio.create_task(note_uses(access)),
         asyncio.create_task(collect_when_idle(lambda: len(scheduler.views.tasks))),
     ]
     if pools is not None:
@@ -221,26 +262,25 @@ async def _served(
             await serving
 
 
-def _pools(scheduler: Scheduler, settings: ServerSettings) -> ElasticPools | None:
-    """Return the elastic pools, or None if none is configured."""
-    found = [
-        ElasticPool(
-            CommandProvider(settings.data_dir / "pools" / kind.id, kind.id, said.boot_command, said.release_command),
-            rule,
-            kind,
-        )
-        for rule, kind, said in pools_of(settings)
-    ]
+def pools_in(scheduler: Scheduler, settings: ServerSettings, documents: Documents | None = None) -> ElasticPools | None:
+    """Return the elastic pools, or None if none is configured. `documents`: where their nodes are kept, if not in files."""
+
+    def provider(kind: str, said: PoolEntry) -> CommandProvider:
+        nodes = None if documents is None else Document(documents, f"pools/{kind}/nodes.json")
+        folder = settings.data_dir / "pools" / kind
+        return CommandProvider(folder, kind, said.boot_command, said.release_command, document=nodes)
+
+    found = [ElasticPool(provider(kind.id, said), rule, kind) for rule, kind, said in pools_of(settings)]
     return ElasticPools(scheduler.loop, found, float(settings.scheduler.pool_interval)) if found else None
 
 
-async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any, None]) -> None:
+async def while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any, None]) -> None:
     """Do work that needs the loop. If the loop ends first, raise its error instead of waiting forever."""
     doing = asyncio.create_task(work)
     try:
-        await _first_of(doing, running)
+        await first_of(doing, running)
         if not doing.done():
-            await _ended(running)
+            await ended(running)
             raise SchedulerStartError("The scheduler was stopped during its start.")
         await doing
     finally:
@@ -251,10 +291,10 @@ async def _stop(scheduler: Scheduler, running: "asyncio.Task[None]") -> None:
     """Stop a running scheduler. If it failed, raise its error."""
     if not running.done():
         await scheduler.stop(ANNOUNCED_ABSENCE_SECONDS)
-    await _ended(running)
+    await ended(running)
 
 
-async def _ended(running: "asyncio.Task[None]") -> None:
+async def ended(running: "asyncio.Task[None]") -> None:
     """Wait for the loop to end. Of several failures at once, raise the one with a message for users."""
     try:
         await running
@@ -268,34 +308,43 @@ async def _ended(running: "asyncio.Task[None]") -> None:
         raise first from group
 
 
-async def _first_of(*tasks: "asyncio.Task[Any]") -> None:
+async def first_of(*tasks: "asyncio.Task[Any]") -> None:
+    """Wait until one of these has ended."""
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _until_ready(scheduler: Scheduler) -> None:
+async def until_ready(scheduler: Scheduler) -> None:
+    """Wait until a scheduler accepts requests."""
     while not scheduler.ready:
         await asyncio.sleep(0.001)
 
 
-def _address_of(http: socket.socket) -> str:
+def address_of(http: socket.socket) -> str:
+    """Return host and port of a listening socket."""
     host, port = http.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _note_uses(access: AccessStore) -> None:
+async def note_uses(access: AccessStore) -> None:
     """Write the last-use times of tokens to disk periodically."""
     while True:
         await asyncio.sleep(NOTE_USES_SECONDS)
         try:
             await asyncio.to_thread(access.write_uses)
-        except StoreError as error:
+        except (StoreError, WriterDeposed) as error:
             log.warning(
                 "token_use_write_failed", message=str(error)
             )  # they stay in memory and are written the next time
 
 
-def note_gpu_settings(settings: ServerSettings) -> None:
-    """Log that a scheduler has no GPUs of its own if its settings file configures some."""
+def note_ignored_settings(settings: ServerSettings) -> None:
+    """Log settings that have no effect here."""
+    if settings.storage.shared_storage and not settings.database:
+        message = (
+            "storage.shared_storage is a folder, which has no effect: several schedulers share a database "
+            "(postgresql://USER@HOST/DATABASE), or set replication.enabled."
+        )
+        log.warning("shared_storage_ignored", message=message)
     if settings.gpu != ServerGpuSection():
         message = "The section gpu is only for the agent of `gpuyard up`; put it in the settings files of other agents."
         log.warning("gpu_settings_ignored", message=message)
@@ -324,7 +373,26 @@ def _ignored() -> None:
 
 
 def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False) -> tuple[Scheduler, AccessStore]:
-    folder, advisor = settings.data_dir, _advisor(settings)
+    advisor = advisor_of(settings)
+    check_folders(settings)
+    _check_deposed(settings, take_over=take_over)
+    journal = open_journal(settings.data_dir / "journal")
+    stack.callback(journal.close)
+    engine, views = recover(journal, advisor)
+    _refuse_tasks_as_admins(engine, settings)
+    found_cluster(engine, journal, views, time.time())
+    secrets = SecretStore.open(settings.data_dir / "secrets.sqlite")
+    stack.callback(secrets.close)
+    secrets.sweep(engine.state.tasks.keys())
+    access = AccessStore.open(settings.access_file)
+    stack.callback(access.close)
+    options = options_of(settings, keys_of(settings, FolderDocuments(settings.data_dir)), take_over=take_over)
+    return open_scheduler(settings, stack, journal, engine, views, secrets, options, advisor), access
+
+
+def check_folders(settings: ServerSettings) -> None:
+    """Create the folders of a scheduler, closed to other users, or raise an error that says why this is impossible."""
+    folder = settings.data_dir
     if not Path(settings.storage.data_dir).is_absolute():
         message = (
             "storage.data_dir is relative to the current folder of the scheduler; it is now "
@@ -339,51 +407,88 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
     for check in (refuse_unsafe_folder, closed_folder):  # two passes: a start that is refused must not create a folder
         for each in folders:
             _close(check, *each)
-    _check_deposed(settings, take_over=take_over)
-    journal = open_journal(folder / "journal")
-    stack.callback(journal.close)
-    engine, views = recover(journal, advisor)
-    _refuse_tasks_as_admins(engine, settings)
-    found_cluster(engine, journal, views, time.time())
+
+
+def open_scheduler(
+    settings: ServerSettings,
+    stack: ExitStack,
+    journal: Journal,
+    engine: Engine,
+    views: Views,
+    secrets: SecretStore,
+    options: SchedulerOptions,
+    advisor: Advisor | None,
+    role: SchedulerRole | None = None,
+    documents: Documents | None = None,
+) -> Scheduler:
+    """Open what a scheduler has of its own in its data folder, and connect its parts."""
+    folder = settings.data_dir
     archive = Archive.open(folder / "archive.sqlite")
     stack.callback(archive.close)
     if archive.note:
         log.warning("archive_checked", message=archive.note)
-    secrets = SecretStore.open(folder / "secrets.sqlite")
-    stack.callback(secrets.close)
-    secrets.sweep(engine.state.tasks.keys())
-    access = AccessStore.open(settings.access_file)
-    stack.callback(access.close)
     _catch_up(archive, views)
-    system_users = SystemUsers.open(folder / "system_users.json", lambda tenant: settings.tenant_entry(tenant).user)
+    kept = Document(documents or FolderDocuments(folder), "system_users.json")
+    system_users = SystemUsers.over(kept, lambda tenant: settings.tenant_entry(tenant).user)
     history = _history(settings)
     if history is not None:
         stack.callback(history.close)
+    journal_folder = None if settings.database else folder / "journal"
+    alerts = (
+        Document(documents, ALERTS_DOCUMENT) if documents is not None and role is not None and role.shared else None
+    )
     scheduler = Scheduler(
-        Stores(journal, archive, secrets, system_users, history),
+        Stores(journal, archive, secrets, system_users, history, journal_folder, alerts, _blobs(settings, role)),
         engine,
         views,
-        _options(settings, take_over=take_over),
+        options,
         runtime_estimator=_runtime_estimator(archive) if settings.prediction.enabled else None,
         performance_predictor=_performance_predictor(settings) if settings.prediction.enabled else None,
         advisor=advisor,
+        role=role,
     )
     stack.callback(scheduler.alerts.close)
-    return scheduler, access
+    return scheduler
 
 
-def _options(settings: ServerSettings, *, take_over: bool) -> SchedulerOptions:
+def _blobs(settings: ServerSettings, role: SchedulerRole | None) -> BlobStore | None:
+    """Open the blobs; None if several schedulers have no common folder for them."""
+    if role is not None and role.shared and not settings.blobs.dir:
+        return None
+    said = settings.blobs
+    limits = BlobLimits(said.max_blob_mb << 20, said.max_tenant_mb << 20, float(said.retention))
+    return BlobStore.open(settings.blob_dir, limits)
+
+
+class ClusterKeys(NamedTuple):
+    """The secrets that all schedulers of a cluster have in common."""
+
+    join_token: str
+    request_key: bytes
+    yard_key: bytes
+
+
+def keys_of(settings: ServerSettings, documents: Documents) -> ClusterKeys:
+    """Return the keys of a cluster; those that are missing are drawn."""
+    token = join_token(settings) if settings.join_token else drawn(documents, JOIN_TOKEN_FILE)
+    return ClusterKeys(token, drawn(documents, "request_key").encode(), drawn(documents, "yard_key").encode())
+
+
+def options_of(settings: ServerSettings, keys: ClusterKeys, *, take_over: bool = False) -> SchedulerOptions:
+    """Return the fixed values of a scheduler."""
     folder = settings.data_dir
     return SchedulerOptions(
-        join_token=join_token(settings),
-        request_key=_drawn(folder / "request_key").encode(),
-        yard_key=_drawn(folder / "yard_key").encode(),
+        join_token=keys.join_token,
+        request_key=keys.request_key,
+        yard_key=keys.yard_key,
         take_over=take_over,
         unsafe_labels=unsafe_labels(settings),
         offline_after_seconds=float(settings.agent.heartbeat_timeout),
         sweep_seconds=float(settings.schedule_seconds),
         snapshot_seconds=float(settings.scheduler.snapshot_interval),
         snapshot_folder=settings.snapshot_dir,
+        database=settings.database,
+        database_snapshots=folder,
         retired_folder=settings.retired_dir,
         audit_folder=folder / "audit",
         audit_seconds=float(settings.storage.audit_retention),
@@ -391,6 +496,8 @@ def _options(settings: ServerSettings, *, take_over: bool) -> SchedulerOptions:
         checkpoint_seconds=float(settings.storage.checkpoint_retention),
         clock_file=folder / "clock.json",
         alerts=alert_options_of(settings),
+        notices=notice_policy_of(settings),
+        external_url=(settings.alerts.url if settings.alerts is not None else "").rstrip("/"),
         trace_endpoint=_trace_endpoint(settings),
         history_seconds=float(settings.monitor.interval),
     )
@@ -429,7 +536,7 @@ def _close(check: Callable[[Path, str, str], str | None], folder: Path, name: st
         raise SchedulerStartError(str(error)) from error
 
 
-def _advisor(settings: ServerSettings) -> Advisor | None:
+def advisor_of(settings: ServerSettings) -> Advisor | None:
     """Return the advisor that the policy consults, or None if it needs none."""
     said = settings.scheduler
     if not POLICIES[ALGORITHMS[said.algorithm].policy].advised:
@@ -523,7 +630,8 @@ def _refuse_tasks_as_admins(engine: Engine, settings: ServerSettings) -> None:
             raise SchedulerStartError(sentence)
 
 
-def _refuse_without_admin(access: AccessStore, settings: ServerSettings) -> None:
+def refuse_without_admin(access: AccessStore, settings: ServerSettings) -> None:
+    """Raise an error if nobody could administer this scheduler."""
     if admitted_without_login(settings) or any(
         user.role is Role.ADMIN and not user.disabled for user in access.users()
     ):
@@ -535,12 +643,15 @@ def _refuse_without_admin(access: AccessStore, settings: ServerSettings) -> None
     )
 
 
-def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerSettings) -> None:
+def add_users(
+    access: AccessStore, system_users: SystemUsers, settings: ServerSettings, documents: Documents | None = None
+) -> None:
     """Add or change users where the file has changed since the last start. Changes made over the API are kept."""
-    path, key = settings.data_dir / "applied_users.json", _drawn(settings.data_dir / "request_key").encode()
+    documents = documents or FolderDocuments(settings.data_dir)
+    key = drawn(documents, "request_key").encode()
     try:
-        before = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
-    except (OSError, msgspec.MsgspecError):
+        before = msgspec.json.decode(documents.read("applied_users.json") or b"{}", type=dict[str, str])
+    except msgspec.MsgspecError:
         before = {}
     if not access.users():  # the store is new: earlier users, including those of the file, are lost
         before = {}
@@ -555,17 +666,22 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
         if entry.system_user:
             system_users.set(entry.username, entry.system_user)
     if said != before:
-        replace_file(path, msgspec.json.encode(said))
+        documents.write("applied_users.json", msgspec.json.encode(said))
 
 
-async def _apply(scheduler: Scheduler, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
+async def apply(
+    scheduler: Scheduler,
+    settings: ServerSettings,
+    default_mode: QuotaMode | None,
+    documents: Documents | None = None,
+) -> None:
     """Apply the file's settings as events where the file has changed. Changes made over the API are kept."""
     split, name = split_of(settings, default_mode=default_mode), scheduler.loop.engine.state.cluster_id
     wanted = Applied(engine_settings_of(settings), split, tenants_of(settings), name)
-    path = settings.data_dir / "applied.json"
+    documents = documents or FolderDocuments(settings.data_dir)
     try:
-        before = msgspec.json.decode(path.read_bytes(), type=Applied)
-    except (OSError, msgspec.MsgspecError):
+        before = msgspec.json.decode(documents.read("applied.json") or b"", type=Applied)
+    except msgspec.MsgspecError:
         before = None
     if before is not None and before.cluster_id != name:
         before = None
@@ -581,15 +697,16 @@ async def _apply(scheduler: Scheduler, settings: ServerSettings, default_mode: Q
         if isinstance(answer, Refusal):
             raise SchedulerStartError(answer.sentence())
     if orders:
-        replace_file(path, msgspec.json.format(msgspec.json.encode(wanted), indent=2))
+        content = msgspec.json.format(msgspec.json.encode(wanted), indent=2)
+        await asyncio.to_thread(documents.write, "applied.json", content)
 
 
 # --- ports ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _listen(address: Address) -> Iterator[socket.socket]:
-    """Return a listening socket, or raise an error that says why the address cannot be used."""
+def listen(address: Address, what: str = "HTTP") -> Iterator[socket.socket]:
+    """Return a listening socket, or raise an error that says why the address cannot be used for `what`."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -600,20 +717,22 @@ def _listen(address: Address) -> Iterator[socket.socket]:
         listener.listen(2048)
     except OSError as error:
         raise SchedulerStartError(
-            f"Cannot serve HTTP on {address}: {error.strerror or error}. Another scheduler may be running there."
+            f"Cannot serve {what} on {address}: {error.strerror or error}. Another scheduler may be running there."
         ) from None
     with listener:
         yield listener
 
 
-def _grpc_server(scheduler: Scheduler) -> "grpc.aio.Server":
+def grpc_server(scheduler: Scheduler) -> "grpc.aio.Server":
+    """Return the server for agents, without a port."""
     most = ("grpc.max_allowed_incoming_connections", for_agents(raise_limit()))
     server = grpc.aio.server(options=(*GRPC_OPTIONS, most))
     server.add_generic_rpc_handlers((agents_handler(scheduler.agents),))
     return server
 
 
-def _bind(server: "grpc.aio.Server", settings: ServerSettings) -> int:
+def bind(server: "grpc.aio.Server", settings: ServerSettings) -> int:
+    """Open the port for agents and return its number, or raise an error that says why it cannot be opened."""
     where = settings.grpc_address
     host = where.host or "0.0.0.0"  # noqa: S104 - ":9090" means every interface
     address = f"[{host}]:{where.port}" if ":" in host else f"{host}:{where.port}"

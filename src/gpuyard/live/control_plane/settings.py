@@ -7,6 +7,7 @@ both. A key of a feature that does not exist yet is refused if its value would h
 ignored setting is worse than an error.
 """
 
+import socket
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from gpuyard.core.domain.validation import MOST_REMEMBERED, check_split, check_t
 from gpuyard.core.domain.values import NodeId, TaskClass, TenantId
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.placement.scores import SCORES
+from gpuyard.core.replication.timing import LONGEST_LEASE_SECONDS
 from gpuyard.input.nearest_name import closest_word
 from gpuyard.live.control_plane.access.allowed_hosts import refuse_plain_address, refuse_unsafe_address
 from gpuyard.live.control_plane.alerts.options import AlertOptions
@@ -32,6 +34,7 @@ from gpuyard.live.control_plane.alerts.receivers.webhook import Webhook, wrong_a
 from gpuyard.live.control_plane.alerts.rules.built_in import BUILT_IN
 from gpuyard.live.control_plane.alerts.rules.rule import Rule, Severity
 from gpuyard.live.control_plane.stores.system_users import refuse_own_account
+from gpuyard.live.control_plane.task_notices.policy import NoticePolicy
 from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
 from gpuyard.live.wire.config import (
     Address,
@@ -109,6 +112,9 @@ ALGORITHMS: dict[str, Settings] = {
 `least_used` takes the emptiest device first, which is a choice of nodes (`spread`), in the order of priority.
 """
 
+DATABASE_SCHEMES = ("postgresql://", "postgres://")
+BEATS_IN_A_LEASE = 3
+"""A lease outlasts at least this many pauses between two renewals."""
 LEAST_TIMEOUT_SECONDS = 3.0
 """Below this, nodes would do little but send heartbeats, which they send three times as often."""
 LEAST_SECONDS = {
@@ -123,10 +129,12 @@ LEAST_SECONDS = {
     "scheduler.max_grace": 0.1,
     "replication.heartbeat_interval": 0.1,
     "replication.heartbeat_timeout": 1.0,
+    "replication.single_copy_after": 1.0,
     "agent.heartbeat_timeout": LEAST_TIMEOUT_SECONDS,
     "storage.retention": 60.0,
     "storage.audit_retention": 60.0,
     "storage.checkpoint_retention": 1.0,
+    "blobs.retention": 1.0,
     "auth.token_lifetime": 60.0,
     "auth.session_idle": 60.0,
     "gpu.check_interval": 0.1,
@@ -171,6 +179,8 @@ class ServerSection(Section, frozen=True):
     grpc_address: Address = Address("127.0.0.1:9090")
     host_names: list[Annotated[str, Meta(min_length=1, max_length=253)]] = []
     """Further host names of the server, in addition to its address."""
+    public_url: Annotated[str, Meta(max_length=2048)] = ""
+    """Where clients reach this scheduler; a standby sends them there. Empty: derived from `http_address`."""
     plain: bool = False
     """Allow listening beyond loopback without TLS."""
     max_connections: Annotated[int, Meta(ge=16, le=1_000_000)] = 4096
@@ -225,8 +235,9 @@ class SchedulerSection(Section, frozen=True):
     reserve_after: DurationOrNone = DurationOrNone(ENGINE.reserve_after_seconds)
     aging: Duration = Duration(ENGINE.aging_seconds)
     level: Duration = Duration(ENGINE.level_seconds)
+    defragment: bool = ENGINE.defragment
     model_affinity: bool = ENGINE.model_affinity
-    """gpuyard.core.domain.settings documents these seven keys."""
+    """gpuyard.core.domain.settings documents these eight keys."""
     task_timeout: DurationOrNone = DurationOrNone(0)
     """For tasks without a timeout of their own; 0: no limit."""
     grace: DurationOrNone = DurationOrNone(0)
@@ -235,15 +246,27 @@ class SchedulerSection(Section, frozen=True):
     """The longest grace that a task may request."""
     queue_size: Annotated[int, Meta(ge=0, le=MOST_REMEMBERED)] = 0
     """Maximum number of waiting tasks; 0: limited by memory only."""
+    members_may_book: bool = False
+    """Whether members may book GPUs for their tenant; admins and operators always may."""
 
 
 class ReplicationSection(Section, frozen=True):
     """A second scheduler that takes over."""
 
     enabled: bool = False
+    """Replicate the journal to the other scheduler, without a database."""
+    address: Address = Address("127.0.0.1:9092")
+    """Where the other scheduler and the voters connect to."""
     peer_address: PeerAddress = PeerAddress("")
-    heartbeat_interval: Duration = Duration(2)
-    heartbeat_timeout: Duration = Duration(6)
+    """The `address` of the other scheduler."""
+    single_copy_after: DurationOrNone | None = None
+    """Go on without the other scheduler when it has been silent for this long; until it has caught up, new events are on
+    one disk only. None: as long as the lease. 0: never, so nothing is accepted until it is back."""
+    ca: FilePath = ""
+    """The certificate authority of the other scheduler, with `server.tls`; empty: those of the system."""
+    heartbeat_interval: Duration = Duration(0.3)
+    heartbeat_timeout: Duration = Duration(1.5)
+    """The lease: a standby takes over when the scheduler that leads has been silent for this long."""
 
 
 class QuotaSection(Section, frozen=True):
@@ -271,13 +294,27 @@ class StorageSection(Section, frozen=True):
     """Empty: `snapshots` below the data folder."""
     retired_dir: FilePath = ""
     """Where events that no snapshot needs any more are moved, compressed; empty: they are deleted."""
-    shared_storage: FilePath = ""
+    shared_storage: Annotated[str, Meta(max_length=4096)] = ""
+    """postgresql://…: the database of the journal, which several schedulers share. A folder has no effect."""
     retention: Duration = Duration(30 * 86400)
     """How long ended tasks can be queried."""
     checkpoint_retention: Duration = Duration(7 * 86400)
     """How long the nodes keep the checkpoint folder of a task after its end."""
     audit_retention: Duration = Duration(365 * 86400)
     """How long events that carry a user's name are kept after their segment has left the journal."""
+
+
+class BlobsSection(Section, frozen=True):
+    """Code snapshots, functions, arguments and results of tasks."""
+
+    dir: FilePath = ""
+    """Empty: `blobs` below the data folder. Several schedulers need a folder that all of them share."""
+    max_blob_mb: Annotated[int, Meta(ge=1, le=1_000_000)] = 256
+    """Maximum size of one blob, in MiB."""
+    max_tenant_mb: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 10_240
+    """Maximum size of all blobs of a tenant, in MiB."""
+    retention: Duration = Duration(7 * 86400)
+    """How long a blob is kept after its last use by a task."""
 
 
 class PredictionSection(Section, frozen=True):
@@ -450,6 +487,30 @@ class AlertsSection(Section, frozen=True):
     mail: list[MailEntry] = []
 
 
+HostPattern: TypeAlias = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=253,
+        pattern=r"^(\*|(\*\.)?[A-Za-z0-9:\[\]][A-Za-z0-9.:\[\]-]*)$(?!\n)",
+        description="a host name such as chat.example.org, *.example.org for all names below, or * for any",
+    ),
+]
+
+
+class NotificationsSection(Section, frozen=True):
+    """Whom tasks may notify of their start, end and failure."""
+
+    hosts: Annotated[list[HostPattern], Meta(max_length=1000)] = []
+    """Hosts of web addresses; empty: none."""
+    local: bool = False
+    """Whether addresses of the scheduler's own machine and link are allowed, too."""
+    mail: Annotated[str, Meta(max_length=64)] = ""
+    """The name of an entry of `alerts.mail`, whose server and sender are used; empty: no mail."""
+    mail_domains: Annotated[list[HostPattern], Meta(max_length=1000)] = []
+    """Domains of mail addresses; empty: none."""
+
+
 class TracingSection(Section, frozen=True):
     """Traces of tasks, for OpenTelemetry."""
 
@@ -468,6 +529,7 @@ class ServerSettings(Section, frozen=True):
     quota: QuotaSection = QuotaSection()
     agent: AgentsSection = AgentsSection()
     storage: StorageSection = StorageSection()
+    blobs: BlobsSection = BlobsSection()
     prediction: PredictionSection = PredictionSection()
     logging: LoggingSection = LoggingSection()
     auth: AuthSection = AuthSection()
@@ -477,6 +539,7 @@ class ServerSettings(Section, frozen=True):
     gpu: ServerGpuSection = ServerGpuSection()
     monitor: MonitorSection = MonitorSection()
     alerts: AlertsSection | None = AlertsSection()
+    notifications: NotificationsSection = NotificationsSection()
     """None, which older files contain, means the default."""
     tracing: TracingSection = TracingSection()
 
@@ -542,6 +605,25 @@ class ServerSettings(Section, frozen=True):
         return Path(self.storage.data_dir).absolute()
 
     @property
+    def database(self) -> str:
+        """Return the address of the database that several schedulers share; empty: the journal is in the data folder."""
+        said = self.storage.shared_storage
+        return said if said.startswith(DATABASE_SCHEMES) else ""
+
+    @property
+    def public_url(self) -> str:
+        """Return where clients reach this scheduler."""
+        if self.server.public_url:
+            return self.server.public_url.rstrip("/")
+        is_alone = not self.replication.enabled and not self.database  # otherwise it is the address of all schedulers
+        if is_alone and self.alerts is not None and self.alerts.url:
+            return self.alerts.url.rstrip("/")
+        host, port = self.http_address.host, self.http_address.port
+        if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+            host = socket.gethostname()
+        return f"{'https' if self.server.tls.cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
     def access_file(self) -> Path:
         """Return the file of users and tokens."""
         return self.data_dir / "access.sqlite"
@@ -550,6 +632,11 @@ class ServerSettings(Section, frozen=True):
     def snapshot_dir(self) -> Path:
         """Return the folder of the readable snapshots."""
         return Path(self.storage.snapshot_dir) if self.storage.snapshot_dir else self.data_dir / "snapshots"
+
+    @property
+    def blob_dir(self) -> Path:
+        """Return the folder of the blobs."""
+        return Path(self.blobs.dir).absolute() if self.blobs.dir else self.data_dir / "blobs"
 
     @property
     def retired_dir(self) -> Path | None:
@@ -593,6 +680,7 @@ def engine_settings_of(settings: ServerSettings) -> Settings:
         reserve_after_seconds=float(said.reserve_after),
         aging_seconds=float(said.aging),
         level_seconds=float(said.level),
+        defragment=said.defragment,
         model_affinity=said.model_affinity,
         queue_size=said.queue_size,
         max_open_tasks=MOST_OPEN_TASKS,
@@ -618,8 +706,10 @@ def effective(settings: ServerSettings) -> ServerSettings:
     if split.mode is not QuotaMode.NONE:
         quota = QuotaSection(online_percent=split.online_percent, batch_percent=split.batch_percent, mode=split.mode)
     level, output = settings.log_level, settings.log_output
+    lease, alone_after = settings.replication.heartbeat_timeout, settings.replication.single_copy_after
     return replace(
         settings,
+        replication=replace(settings.replication, single_copy_after=lease if alone_after is None else alone_after),
         server=replace(settings.server, http_address=http),
         system=replace(settings.system, host=http.host, port=http.port, log_level=level, log_file=output),
         scheduler=replace(
@@ -657,21 +747,7 @@ def alert_options_of(settings: ServerSettings) -> AlertOptions:
     receivers: list[Receiver] = [
         Webhook(each.name, each.url, each.token, each.send_resolved, said.url.rstrip("/")) for each in said.webhooks
     ]
-    receivers += [
-        Mail(
-            each.name,
-            each.host,
-            each.port,
-            each.from_,
-            tuple(each.to),
-            each.security,
-            each.username,
-            each.password,
-            each.ca,
-            each.send_resolved,
-        )
-        for each in said.mail
-    ]
+    receivers += [_mail_of(each) for each in said.mail]
     return AlertOptions(
         enabled=said.enabled,
         rules={name: _rule_of(rule, said.rules.get(name, RuleEntry())) for name, rule in BUILT_IN.items()},
@@ -682,6 +758,33 @@ def alert_options_of(settings: ServerSettings) -> AlertOptions:
         history=said.history,
         file=settings.data_dir / "alerts.sqlite",
         disk=settings.data_dir,
+    )
+
+
+def _mail_of(said: MailEntry) -> Mail:
+    return Mail(
+        said.name,
+        said.host,
+        said.port,
+        said.from_,
+        tuple(said.to),
+        said.security,
+        said.username,
+        said.password,
+        said.ca,
+        said.send_resolved,
+    )
+
+
+def notice_policy_of(settings: ServerSettings) -> NoticePolicy:
+    """Return whom tasks may notify."""
+    said = settings.notifications
+    mail = next((one for one in (settings.alerts or AlertsSection()).mail if one.name == said.mail), None)
+    return NoticePolicy(
+        tuple(said.hosts),
+        said.local,
+        None if mail is None or not said.mail else _mail_of(mail),
+        tuple(said.mail_domains),
     )
 
 
@@ -723,6 +826,11 @@ def _wrong_alerts(settings: ServerSettings) -> Iterator[Complaint]:
     for place, hook in enumerate(said.webhooks):
         if wrong := wrong_address(hook.url):
             yield f"alerts.webhooks.{place}.url", f"alerts.webhooks: the url of {hook.name} cannot be used; {wrong}."
+    by_mail = settings.notifications.mail
+    if by_mail and by_mail not in {mail.name for mail in said.mail}:
+        near = closest_word(by_mail, [mail.name for mail in said.mail])
+        hint = f'did you mean "{near}"?' if near else "add it, with its server and sender."
+        yield "notifications.mail", f'notifications.mail: alerts.mail has no entry "{by_mail}"; {hint}'
     if said.url and (wrong := wrong_address(said.url)):
         yield "alerts.url", f"alerts.url cannot be used; {wrong}."
     if wrong := wrong_address(settings.tracing.endpoint):
@@ -760,7 +868,7 @@ def _wrong_with(settings: ServerSettings) -> Iterator[Complaint]:
     for key, sentence in _contradictions(settings):
         wrong_address = wrong_address or key == "system.host"
         yield key, sentence
-    yield from _not_yet(settings)
+    yield from _wrong_replication(settings)
     yield from _incomplete(settings)
     if not wrong_address:
         yield from _unsafe(settings)
@@ -808,15 +916,67 @@ def _differ(one: str, value: object, other: str, other_value: object) -> Iterato
         yield one, sentence
 
 
-def _not_yet(settings: ServerSettings) -> Iterator[Complaint]:
-    """Find keys of features that do not exist yet, with a value that would have an effect."""
-    asked = {
-        "scheduler.role": settings.scheduler.role != "master",
-        "replication.enabled": settings.replication.enabled,
-    }
-    for key, wanted in asked.items():
-        if wanted:
-            yield key, f"this value of {key} is not supported yet; remove it from the settings."
+def _wrong_replication(settings: ServerSettings) -> Iterator[Complaint]:
+    """Find settings of several schedulers that contradict each other."""
+    said = settings.replication
+    if settings.scheduler.role == "standby" and not settings.database and not said.enabled:
+        sentence = (
+            "scheduler.role is standby, which needs another scheduler: set replication.enabled and "
+            "replication.peer_address, or storage.shared_storage to the database of the other one "
+            "(postgresql://USER@HOST/DATABASE)."
+        )
+        yield "scheduler.role", sentence
+    if said.enabled and settings.database:
+        sentence = (
+            "replication.enabled and a database in storage.shared_storage are two ways to share a journal; remove one of "
+            "them."
+        )
+        yield "replication.enabled", sentence
+    elif said.enabled and not said.peer_address:
+        yield "replication.peer_address", "replication.enabled needs replication.peer_address, the other scheduler."
+    elif said.enabled and said.peer_address == said.address:
+        sentence = f"replication.peer_address is {said.peer_address}, the address of this scheduler; write that of the other one."
+        yield "replication.peer_address", sentence
+    if settings.server.public_url and (wrong := wrong_address(settings.server.public_url)):
+        yield "server.public_url", f"server.public_url cannot be used; {wrong}."
+    if "://" in settings.storage.shared_storage and not settings.database:
+        sentence = "storage.shared_storage is not the address of a database; write postgresql://USER@HOST/DATABASE."
+        yield "storage.shared_storage", sentence
+    if said.heartbeat_timeout > LONGEST_LEASE_SECONDS:
+        sentence = (
+            f"replication.heartbeat_timeout is {said.heartbeat_timeout:g} s; it is the time without a leader after a failure, "
+            f"and may be {LONGEST_LEASE_SECONDS:g} s at most."
+        )
+        yield "replication.heartbeat_timeout", sentence
+    http = settings.server.http_address
+    for key, port, is_used in (
+        ("server.http_address", http.port if http else settings.system.port, said.enabled or settings.database),
+        ("replication.address", said.address.port, said.enabled),
+    ):
+        if is_used and port == 0:
+            yield key, f"{key} has port 0, but the other scheduler must know the port; give it a number."
+    for key, port in (
+        ("server.http_address", http.port if http else settings.system.port),
+        ("server.grpc_address", settings.grpc_address.port),
+    ):
+        if said.enabled and said.address.port == port != 0:
+            yield (
+                "replication.address",
+                f"replication.address and {key} have the same port {port}; give each its own one.",
+            )
+    yield from wrong_authority("replication.ca", said.ca)
+    if said.heartbeat_interval * BEATS_IN_A_LEASE > said.heartbeat_timeout:
+        sentence = (
+            f"replication.heartbeat_interval is {said.heartbeat_interval:g} s and replication.heartbeat_timeout "
+            f"{said.heartbeat_timeout:g} s; the time-out must be at least {BEATS_IN_A_LEASE} intervals."
+        )
+        yield "replication.heartbeat_interval", sentence
+    if said.single_copy_after and said.single_copy_after < said.heartbeat_timeout:
+        sentence = (
+            f"replication.single_copy_after is {said.single_copy_after:g} s; it must be 0 (never) or at least "
+            f"replication.heartbeat_timeout, {said.heartbeat_timeout:g} s."
+        )
+        yield "replication.single_copy_after", sentence
 
 
 def refuse_unsafe_addresses(settings: ServerSettings) -> str | None:
@@ -835,6 +995,13 @@ def _unsafe(settings: ServerSettings) -> Iterator[Complaint]:
         yield key, sentence
     if not closed and (sentence := refuse_plain_address("server.grpc_address", str(settings.grpc_address))):
         yield "server.grpc_address", sentence
+    address = str(settings.replication.address)
+    if (
+        settings.replication.enabled
+        and not closed
+        and (sentence := refuse_plain_address("replication.address", address))
+    ):
+        yield "replication.address", sentence
 
 
 def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:

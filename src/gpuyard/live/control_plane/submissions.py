@@ -173,6 +173,7 @@ class Submissions:
                         remaining_time_levels=first.remaining_time_levels,
                         run_level=first.run_level,
                         unpredictable=first.unpredictable,
+                        kind_varies=first.kind_varies,
                     )
                 )
                 if turns.due():

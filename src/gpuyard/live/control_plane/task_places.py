@@ -94,13 +94,13 @@ def _in_order(tasks: Mapping[TaskId, TaskView], found: list[TaskId], order: Orde
         keys = dict(zip(found, map(_KEYS[order.by], map(tasks.__getitem__, found)), strict=True))
         with_key = [task for task, key in keys.items() if key is not None]
         without = [task for task, key in keys.items() if key is None] if len(with_key) < len(keys) else []
-        found = without + _sorted(with_key, keys.__getitem__)
+        found = without + sorted_in_pieces(with_key, keys.__getitem__)
     if order.descending:
         found.reverse()
     return found
 
 
-def _sorted(tasks: list[TaskId], key: Callable[[TaskId], Any]) -> list[TaskId]:
+def sorted_in_pieces(tasks: list[TaskId], key: Callable[[TaskId], Any]) -> list[TaskId]:
     """Sort piece by piece, then merge the pieces: the last step is many times shorter than sorting the whole list."""
     pieces: list[TaskId] = []
     for first in range(0, len(tasks), SORTED_AT_ONCE):

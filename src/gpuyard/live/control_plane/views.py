@@ -101,6 +101,8 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     """Since when it waits again; None: it does not, or it waits since its submission."""
     restart_reason: str = ""
     """Why its last attempt ended and it was queued again, as one word; empty if that has not happened."""
+    result: str = ""
+    """The blob with the result of the last attempt."""
 
     @property
     def waits(self) -> bool:
@@ -191,6 +193,7 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
             actual=self.actual,
             ran_on=self.ran_on,
             request_id=self.request_id,
+            result=self.result,
         )
 
     def reason(self) -> tuple[str | None, str | None]:
@@ -202,6 +205,8 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
         sentence = self.cause.sentence()
         if self.spec.command is None:
             sentence = _OF_LEASES.get(self.cause.why, sentence)
+        elif self.cause.why is CauseKind.TIMEOUT and self.spec.timeout_seconds is not None:
+            sentence = f"It ran longer than its timeout of {self.spec.timeout_seconds:g} s."
         if self.cause.why is CauseKind.EXIT_CODE and self.signal is not None:
             sentence = f"It was ended by signal {self.signal}."
         elif self.cause.why is CauseKind.EXIT_CODE and self.exit_code is not None:
@@ -223,6 +228,7 @@ class NodeView:
         """True until the node registers with this scheduler, and after its agent was stopped on purpose."""
         self.cordoned = False
         self.draining = False
+        self.cordon_reason = ""
         self.health: dict[int, GpuHealth] = {}
         self.tasks: dict[TaskId, None] = {}
         """Tasks with an attempt here, in order of arrival."""
@@ -274,6 +280,8 @@ class Views:
         self.counts: dict[TenantId, dict[TaskStatus, int]] = {}
         """Open tasks by tenant and status."""
         self.last_seq = 0
+        self.snapshot_seq = 0
+        """The event of the snapshot that these were recovered from; 0: they were made from all events."""
         self.origin = 0
         """Origin of the scheduler that places tasks now."""
 
@@ -345,6 +353,7 @@ class Views:
             node = self.nodes[host.spec.id] = NodeView(host.spec, 0.0)
             node.lost, node.away, node.cordoned = host.lost, host.away, host.cordoned
             node.draining, node.health = host.draining, dict(host.health)
+            node.cordon_reason = host.cordon_reason
         for row in rows:
             view = msgspec.convert(row, TaskView)
             self._add(view)
@@ -521,6 +530,7 @@ class Views:
         view.saved = view.spec.preemption is Preemption.CHECKPOINT and event.outcome is Outcome.STOPPED
         view.exit_code, view.signal, view.message = event.exit_code, event.signal, event.message
         view.actual = event.actual
+        view.result = event.result
         view.let_go(record.at)
         view.spans = judged(view.spans, view.attempts, outcome_of(event.outcome, view.cause), event.actual)
         view.stopping = False
@@ -573,9 +583,9 @@ class Views:
         elif isinstance(event, events.NodeStopped):
             node.away = True
         elif isinstance(event, events.NodeCordoned):
-            node.cordoned, node.draining = True, event.draining
+            node.cordoned, node.draining, node.cordon_reason = True, event.draining, event.reason
         elif isinstance(event, events.NodeUncordoned):
-            node.cordoned = node.draining = False
+            node.cordoned, node.draining, node.cordon_reason = False, False, ""
         elif event.health is GpuHealth.OK:
             node.health.pop(event.gpu, None)
         else:

@@ -102,6 +102,7 @@ class WorkerPools:
         self.archive = FairWorkerPool("archive-reader", 4, most_of_one=2)
         self.archive_writer = WorkerPool("archive-writer", 1)
         self.snapshots = WorkerPool("snapshots", 1)
+        self.blobs = FairWorkerPool("blobs", 3, most_of_one=2)
         self.journal = FairWorkerPool("journal-reader", 2, most_of_one=1)
         self.history_writer = WorkerPool("history-writer", 1)
         self.history_reader = FairWorkerPool("history-reader", 2, most_of_one=1)

@@ -3,8 +3,8 @@
 Both are shell lines in which {node} and {kind} are replaced; their output goes to a file for each node. The boot
 command exits with 0 when the node is up, or on its way up; if it still runs at a release, it is ended first. The
 release command exits with 0 when the node is down; until it does, it is run again. The requested nodes are kept in a
-file, so a restarted scheduler continues where it stopped. The result of a command that ran during the restart is
-unknown: a boot counts as done, and a release is run once more.
+document (a file, or a row of a database), so a restarted scheduler or its successor continues where it stopped. The
+result of a command that ran during the restart is unknown: a boot counts as done, and a release is run once more.
 """
 
 import os
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -30,14 +31,43 @@ class PoolDamaged(GpuyardError):
     """The file that says which nodes were asked for cannot be read. See which nodes are up, and move the file away."""
 
 
+class NodeDocument(Protocol):
+    """Where the requested nodes are kept."""
+
+    def read(self) -> bytes | None:
+        """Return the content; None: nothing was written yet."""
+        ...
+
+    def write(self, content: bytes) -> None:
+        """Replace the content. Durable when this returns."""
+        ...
+
+
+class _NodeFile(NamedTuple):
+    path: Path
+
+    def read(self) -> bytes | None:
+        return self.path.read_bytes() if self.path.exists() else None
+
+    def write(self, content: bytes) -> None:
+        replace_file(self.path, content)
+
+
 class CommandProvider:
     """Implements `gpuyard.live.pool.provider.Provider`."""
 
     def __init__(
-        self, folder: Path, kind: str, boot_command: str, release_command: str, clock: Callable[[], float] = time.time
+        self,
+        folder: Path,
+        kind: str,
+        boot_command: str,
+        release_command: str,
+        clock: Callable[[], float] = time.time,
+        document: NodeDocument | None = None,
     ) -> None:
+        """`folder`: for the output of the commands. `document`: None for the file nodes.json in that folder."""
         self._folder = folder
-        self._path = folder / "nodes.json"
+        self._document = document or _NodeFile(folder / "nodes.json")
         self._kind = kind
         self._boot_command = boot_command
         self._release_command = release_command
@@ -124,14 +154,15 @@ class CommandProvider:
 
     def _read(self) -> list[PoolNode]:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=list[PoolNode])
-        except FileNotFoundError:
-            return []
+            content = self._document.read()
+            return msgspec.json.decode(content, type=list[PoolNode]) if content is not None else []
         except (OSError, msgspec.MsgspecError) as error:
+            where, way_out = f"The document of the pool {self._kind}", "delete the document"
+            if isinstance(self._document, _NodeFile):
+                where, way_out = f"{self._document.path}", "move the file away"
             raise PoolDamaged(
-                f"{self._path} cannot be read ({error}). Check which nodes of the pool are running, "
-                "and move the file away."
+                f"{where} cannot be read ({error}). Check which nodes of the pool are running, and {way_out}."
             ) from None
 
     def _write(self) -> None:
-        replace_file(self._path, msgspec.json.encode(list(self._provisioned.values())))
+        self._document.write(msgspec.json.encode(list(self._provisioned.values())))

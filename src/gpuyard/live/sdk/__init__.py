@@ -9,12 +9,21 @@
 results, `errors` the errors. It needs only Python and msgspec.
 """
 
+from gpuyard.live.sdk.calls import RemoteCall
 from gpuyard.live.sdk.client import Client, TaskFields, connect
 from gpuyard.live.sdk.errors import (
+    CallCancelled,
+    CallFailed,
+    CallKilled,
+    CallLost,
+    CallOutOfMemory,
+    CallTimedOut,
     ClusterError,
     NotAllowed,
     NotFound,
     Refused,
+    RemoteError,
+    ResultUnreadable,
     TaskFailed,
     TemporarilyRefused,
     TookTooLong,
@@ -24,6 +33,12 @@ from gpuyard.live.sdk.errors import (
 from gpuyard.live.sdk.values import Lease, Page, Task, TaskRef
 
 __all__ = [
+    "CallCancelled",
+    "CallFailed",
+    "CallKilled",
+    "CallLost",
+    "CallOutOfMemory",
+    "CallTimedOut",
     "Client",
     "ClusterError",
     "Lease",
@@ -31,6 +46,9 @@ __all__ = [
     "NotFound",
     "Page",
     "Refused",
+    "RemoteCall",
+    "RemoteError",
+    "ResultUnreadable",
     "Task",
     "TaskFailed",
     "TaskFields",

@@ -1,23 +1,28 @@
-"""HTTP to one scheduler: a persistent connection per thread; broken requests are repeated if that is safe.
+"""HTTP to the scheduler of a cluster: a persistent connection per thread; broken requests are repeated if that is safe.
 
 A request is safe to repeat if doing it twice has the same effect as once: GET, PUT, DELETE, and submitting with a key.
 Once such a request may have arrived, it is repeated for `REPEAT_SECONDS`, across a restart of the scheduler if
 necessary: otherwise it would be unknown whether the task exists. A connection that is refused in the first place raises
 `Unreachable` at once, or after `wait_seconds` if the caller asked to wait for a scheduler that is being restarted.
+
+A cluster may have several schedulers, of which one leads: A,B,C. If one does not answer, or only follows, the next one
+is asked, for up to `REPEAT_SECONDS`, which is longer than a standby takes to take over. One that stands still keeps its
+connections: after `SILENT_SECONDS` without an answer the others are asked whether one of them leads.
 """
 
 import socket
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 from pwd import getpwnam, getpwuid
-from secrets import token_hex
+from secrets import token_bytes, token_hex
 from select import select
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -32,13 +37,15 @@ from gpuyard.live.sdk.errors import (
     WrongAddress,
     refused,
 )
-from gpuyard.live.wire.answers import ErrorAnswer
+from gpuyard.live.wire.answers import ErrorAnswer, HealthAnswer
 from gpuyard.live.wire.loopback_peer import is_on_this_machine, owner_of_server, trusted_uids
 from gpuyard.live.wire.tls import speaks_tls
 from gpuyard.version import __version__
 
 if TYPE_CHECKING:
     import ssl
+
+    from gpuyard.live.sdk.websocket import ClientWebSocket
 
 T = TypeVar("T")
 REPEAT_SECONDS = 15.0
@@ -52,7 +59,21 @@ OTHER_NAME = frozenset({62, 64})
 EXPIRED, NOT_YET_VALID = 10, 9
 STARTING = "NotReady"
 """A scheduler that starts or stops carries out nothing, so any request may be repeated; it is ready in a moment."""
+NO_DATABASE = "StorageUnreachable"
+"""Nothing was carried out; a database that is restarted or replaced is back in a moment."""
+NO_STANDBY = "StandbyUnreachable"
+"""Nothing was carried out yet; the other scheduler is back in a moment, or left out."""
+UNKNOWN = "OutcomeUnknown"
+"""The request may have been carried out, as after a broken connection."""
+FOLLOWING = "NotLeading"
+"""A standby carries out nothing either; another scheduler leads."""
+REPEATED = frozenset({STARTING, FOLLOWING, NO_DATABASE, NO_STANDBY})
+SILENT_SECONDS = 2.0
+"""With several schedulers: how long one may be silent before the others are asked whether one of them leads, and how long
+it may take to accept a connection."""
+PROBE_SECONDS = 1.0
 ANY_USER = "any"
+SWITCHING_PROTOCOLS = 101
 REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
 
@@ -74,8 +95,36 @@ class _Secret(HTTPSConnection):
         self.close()
 
 
+class _Server(NamedTuple):
+    """The address of one scheduler."""
+
+    url: str
+    host: str
+    port: int | None
+    prefix: str
+    tls: "ssl.SSLContext | None"
+
+    @classmethod
+    def parse(cls, url: str, ca: str | None) -> "_Server":
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        try:
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            host, port = "", None
+        if parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
+            message = f"{url!r} is not an address of a scheduler; use one such as http://127.0.0.1:8080."
+            raise WrongAddress(message)
+        tls = _trust(ca) if parts.scheme == "https" else None
+        return cls(url.rstrip("/"), host, port, parts.path.rstrip("/"), tls)
+
+    def connection(self, timeout_seconds: float) -> HTTPConnection:
+        if self.tls is not None:
+            return _Secret(self.host, self.port, timeout=timeout_seconds, context=self.tls)
+        return _Plain(self.host, self.port, timeout=timeout_seconds)
+
+
 class Connection:
-    """One scheduler: its address, a token and the open connections."""
+    """The scheduler of a cluster: its address or addresses, a token and the open connections."""
 
     def __init__(
         self,
@@ -88,7 +137,7 @@ class Connection:
         wait_seconds: float = 0.0,
         on_wait: Callable[[ClusterError, float], None] | None = None,
     ) -> None:
-        """`server_user` may run the scheduler on this machine, besides this user and root; `any`: do not check.
+        """`server`: one address, or several with commas. `server_user` may run the scheduler on this machine, besides this user and root; `any`: do not check.
 
         A request waits up to `wait_seconds` for a scheduler that does not listen. `on_wait` is called once for each
         request that waits for more than a second, with the reason and the most seconds it waits.
@@ -97,26 +146,44 @@ class Connection:
         self._wait_seconds = wait_seconds
         self._on_wait = on_wait
         self._answered = threading.Event()
-        self.server = server.rstrip("/")
-        parts = urlsplit(server if "//" in server else f"http://{server}")
-        try:
-            self._host, self._port = parts.hostname or "", parts.port
-        except ValueError:
-            self._host = ""
-        if parts.scheme not in {"http", "https"} or not self._host or parts.query or parts.fragment:
-            message = f"{server!r} is not an address of a scheduler; use one such as http://127.0.0.1:8080."
-            raise WrongAddress(message)
-        self._prefix = parts.path.rstrip("/")
+        self._servers = [_Server.parse(each.strip(), ca) for each in server.split(",")] if server.strip(", ") else []
+        if not self._servers:
+            raise WrongAddress(f"{server!r} names no scheduler; use an address such as http://127.0.0.1:8080.")
+        self._at = 0
+        """Which of them is asked."""
         self._timeout = timeout_seconds
         self._headers = {"User-Agent": f"gpuyard/{__version__}"}
         if token:
             if not token.isascii() or not token.isprintable() or " " in token:
                 raise WrongAddress("The token contains invalid characters; copy it again.")
             self._headers["Authorization"] = f"Bearer {token}"
-        self._tls = _trust(ca) if parts.scheme == "https" else None
         self._here = threading.local()
         self._has_answered = False
         """The server has answered before, so a broken connection is not due to a wrong protocol."""
+
+    @property
+    def server(self) -> str:
+        """The address of the scheduler that is asked."""
+        return self._servers[self._at].url
+
+    @property
+    def _host(self) -> str:
+        return self._servers[self._at].host
+
+    @property
+    def _port(self) -> int | None:
+        return self._servers[self._at].port
+
+    @property
+    def _tls(self) -> "ssl.SSLContext | None":
+        return self._servers[self._at].tls
+
+    def _ask_another(self) -> bool:
+        """Ask the next scheduler from now on; return whether there is another one."""
+        place: int = getattr(self._here, "place", self._at)
+        if self._at == place:  # otherwise another thread has changed it already
+            self._at = (place + 1) % len(self._servers)
+        return len(self._servers) > 1
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -149,12 +216,14 @@ class Connection:
         *,
         query: Mapping[str, object] | None = None,
         body: object = None,
+        content: bytes | None = None,
         key: str | None = None,
     ) -> bytes:
-        """Send a request and return the body of the answer."""
+        """Send a request and return the body of the answer. `body` is sent as JSON, `content` as it is."""
         headers = {**self._headers, "X-Request-ID": token_hex(8)}
-        content = None
-        if body is not None:
+        if content is not None:
+            headers["Content-Type"] = "application/octet-stream"
+        elif body is not None:
             content = msgspec.json.encode(body)
             headers["Content-Type"] = "application/json"
         if key:
@@ -182,8 +251,9 @@ class Connection:
     ) -> bytes:
         """Repeat a request as often as it is safe and time allows."""
         while True:
+            self._here.place = self._at
             try:
-                return self._exchange(method, target, content, headers)
+                return self._exchange(method, self._prefix + target, content, headers, may_repeat=may_repeat)
             except _Broken as broken:
                 if not may_repeat:
                     raise Unreachable(
@@ -196,29 +266,39 @@ class Connection:
                 waiting.broke = True
                 waiting.allow(REPEAT_SECONDS)
                 message = f"{self.server} closes every connection ({broken})."
+                self._ask_another()
                 waiting.pause_or_raise(Unreachable(message, may_have_arrived=True))
             except Unreachable as away:
-                if away.nothing_listens:
+                if self._ask_another() and (may_repeat or not away.may_have_arrived):
+                    waiting.broke |= away.may_have_arrived
+                    waiting.allow(REPEAT_SECONDS)
+                elif away.nothing_listens:
                     waiting.allow(self._wait_seconds)
                 waiting.pause_or_raise(away)
             except TemporarilyRefused as refusal:
-                if refusal.code != STARTING:
+                if refusal.code not in REPEATED:
                     raise
-                waiting.allow(REPEAT_SECONDS)
+                if self._ask_another() or refusal.code != FOLLOWING:
+                    waiting.allow(REPEAT_SECONDS)
+                waiting.refusal = refusal
                 waiting.pause_or_raise(refusal)
 
-    def _exchange(self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]) -> bytes:
+    def _exchange(
+        self, method: str, target: str, content: bytes | None, headers: Mapping[str, str], *, may_repeat: bool
+    ) -> bytes:
         """Send one request on this thread's connection."""
-        connection = self._own_connection()
+        connection, began = self._own_connection(), time.monotonic()
         try:
             # A server that refuses a long body answers before all of it was sent, so the answer may still be readable.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, target, body=content, headers=dict(headers))
+            if may_repeat:
+                self._wait_unless_succeeded(connection)
             response = connection.getresponse()
             answer = response.read()
         except TimeoutError:
             connection.close()
-            message = f"{self.server} did not answer within {self._timeout:g} seconds."
+            message = f"{self.server} did not answer within {time.monotonic() - began:.0f} seconds."
             raise Unreachable(message, may_have_arrived=True) from None
         except (OSError, HTTPException) as error:
             connection.close()
@@ -230,7 +310,10 @@ class Connection:
             connection.close()
             raise
         if response.status >= 300:
-            raise self._refusal(response, answer)
+            refusal = self._refusal(response, answer)
+            if isinstance(refusal, Refused) and refusal.code == UNKNOWN:
+                raise _Broken(str(refusal))
+            raise refusal
         self._here.answer = answer
         self._has_answered = True
         return answer
@@ -244,7 +327,10 @@ class Connection:
     def _own_connection(self) -> HTTPConnection:
         """Return this thread's connection; open it if necessary."""
         connection: HTTPConnection | None = getattr(self._here, "connection", None)
-        if connection is None:
+        if connection is None or self._here.connected_to != self._at:
+            if connection is not None:
+                connection.close()
+            self._here.connected_to = self._at
             connection = self._here.connection = self._new_connection(self._timeout)
         if connection.sock is not None and select([connection.sock], [], [], 0)[0]:
             connection.close()  # no request is open, so the server has closed the connection
@@ -256,15 +342,29 @@ class Connection:
 
     def stream(self, path: str, query: Mapping[str, object] | None = None, **headers: str) -> "ResponseStream":
         """Send a request and return its answer as a stream, on a separate connection."""
-        connection = self._new_connection(self._timeout)
-        self._open_in_time(connection)
+        waiting = _Waiting(self._on_wait)
+        target, headers = self._target(path, query), {**self._headers, "X-Request-ID": token_hex(8), **headers}
+        while True:
+            try:
+                return self._begin_stream(target, headers)
+            except TemporarilyRefused as refusal:
+                if refusal.code not in REPEATED or not self._ask_another():
+                    raise
+                waiting.allow(REPEAT_SECONDS)
+                waiting.pause_or_raise(refusal)
+
+    def _begin_stream(self, target: str, headers: Mapping[str, str]) -> "ResponseStream":
+        connection = self._open_in_time()
         try:
-            connection.request(
-                "GET", self._target(path, query), headers={**self._headers, "X-Request-ID": token_hex(8), **headers}
-            )
+            connection.request("GET", self._prefix + target, headers=dict(headers))
+            self._wait_unless_succeeded(connection)
             response = connection.getresponse()
             if response.status >= 300:
                 raise self._refusal(response, response.read())
+        except TimeoutError:
+            connection.close()
+            self._ask_another()
+            raise Unreachable(f"{self.server} does not answer.") from None
         except (OSError, HTTPException) as error:
             connection.close()
             self._hint_at_tls(error)
@@ -274,7 +374,70 @@ class Connection:
         except BaseException:
             connection.close()
             raise
-        return ResponseStream(self.server, connection, response)
+        is_succeeded = self._another_leads if len(self._servers) > 1 else None
+        return ResponseStream(self.server, connection, response, is_succeeded)
+
+    def upgrade(self, path: str, query: Mapping[str, object] | None = None, *, subprotocol: str) -> "ClientWebSocket":
+        """Open a WebSocket, on a separate connection. A refusal is raised as that of any other request."""
+        from gpuyard.live.sdk.websocket import ClientWebSocket
+
+        waiting = _Waiting(self._on_wait)
+        target = self._target(path, query)
+        key = b64encode(token_bytes(16)).decode()
+        headers = {
+            **self._headers, "X-Request-ID": token_hex(8), "Connection": "Upgrade", "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key, "Sec-WebSocket-Protocol": subprotocol,
+        }  # fmt: skip
+        while True:
+            try:
+                connection, response = self._begin_upgrade(target, headers)
+            except TemporarilyRefused as refusal:
+                if refusal.code not in REPEATED or not self._ask_another():
+                    raise
+                waiting.allow(REPEAT_SECONDS)
+                waiting.pause_or_raise(refusal)
+            else:
+                return ClientWebSocket(self.server, connection, response)
+
+    def _begin_upgrade(self, target: str, headers: Mapping[str, str]) -> tuple[HTTPConnection, HTTPResponse]:
+        connection = self._open_in_time()
+        try:
+            connection.request("GET", self._prefix + target, headers=dict(headers))
+            self._wait_unless_succeeded(connection)
+            response = connection.getresponse()
+            if response.status != SWITCHING_PROTOCOLS:
+                if response.status < 300:
+                    raise NotGpuyard(f"{self.server} does not open WebSockets; its gpuyard may be older than yours.")
+                raise self._refusal(response, response.read())
+        except TimeoutError:
+            connection.close()
+            self._ask_another()
+            raise Unreachable(f"{self.server} does not answer.") from None
+        except (OSError, HTTPException) as error:
+            connection.close()
+            self._hint_at_tls(error)
+            self._ask_another()
+            raise Unreachable(f"The connection to {self.server} broke ({error}).") from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection, response
+
+    # --- several schedulers -------------------------------------------------------------------------------------------
+
+    def _wait_unless_succeeded(self, connection: HTTPConnection) -> None:
+        """Wait until an answer begins; raise `TimeoutError` after the usual time, or when another scheduler leads."""
+        if len(self._servers) == 1:
+            return
+        give_up_at = time.monotonic() + self._timeout
+        while not select([connection.sock], [], [], min(SILENT_SECONDS, self._timeout))[0]:
+            if time.monotonic() >= give_up_at or self._another_leads():
+                raise TimeoutError
+
+    def _another_leads(self) -> bool:
+        """Ask the other schedulers whether one of them leads. They are told no token."""
+        here: int = getattr(self._here, "place", self._at)
+        return any(_leads(server) for place, server in enumerate(self._servers) if place != here)
 
     # --- small things -------------------------------------------------------------------------------------------------
 
@@ -296,24 +459,28 @@ class Connection:
             connection.close()
 
     def _new_connection(self, timeout_seconds: float) -> HTTPConnection:
-        if self._tls is not None:
-            return _Secret(self._host, self._port, timeout=timeout_seconds, context=self._tls)
-        return _Plain(self._host, self._port, timeout=timeout_seconds)
+        return self._servers[self._at].connection(timeout_seconds)
 
-    def _open_in_time(self, connection: HTTPConnection) -> None:
+    def _open_in_time(self) -> HTTPConnection:
+        """Return a new connection; wait for a scheduler if the caller asked for it, or if there are several."""
         waiting = _Waiting(self._on_wait)
         while True:
+            self._here.place = self._at
+            connection = self._new_connection(self._timeout)
             try:
                 self._open(connection)
             except Unreachable as away:
-                if away.nothing_listens:
+                if self._ask_another():
+                    waiting.allow(REPEAT_SECONDS)
+                elif away.nothing_listens:
                     waiting.allow(self._wait_seconds)
                 waiting.pause_or_raise(away)
             else:
-                return
+                return connection
 
     def _open(self, connection: HTTPConnection) -> None:
-        connection.timeout = min(CONNECT_SECONDS, self._timeout)
+        # A machine that is cut off or gone does not even refuse; the next scheduler is asked instead.
+        connection.timeout = min(SILENT_SECONDS if len(self._servers) > 1 else CONNECT_SECONDS, self._timeout)
         try:
             connection.connect()
         except OSError as error:
@@ -334,10 +501,11 @@ class Connection:
         """
         if sys.platform != "linux" or self._server_user == ANY_USER or not is_on_this_machine(connection):
             return
+        seconds = min(self._timeout, SILENT_SECONDS) if len(self._servers) > 1 else self._timeout
         try:
-            uid = owner_of_server(connection, self._timeout)
+            uid = owner_of_server(connection, seconds)
         except TimeoutError:
-            raise Unreachable(f"{self.server} did not answer within {self._timeout:g} seconds.") from None
+            raise Unreachable(f"{self.server} did not answer within {seconds:g} seconds.") from None
         except OSError as error:
             raise Unreachable(f"{self.server} closed the connection ({error}).", nothing_listens=True) from None
         if uid is not None and uid in trusted_uids() | self._accepted_uids():
@@ -406,7 +574,11 @@ class Connection:
 
     def _target(self, path: str, query: Mapping[str, object] | None) -> str:
         said = {name: _spoken(value) for name, value in (query or {}).items() if value is not None}
-        return f"{self._prefix}{path}{'?' + urlencode(said) if said else ''}"
+        return f"{path}{'?' + urlencode(said) if said else ''}"
+
+    @property
+    def _prefix(self) -> str:
+        return self._servers[self._at].prefix
 
     def _refusal(self, response: HTTPResponse, answer: bytes) -> Refused | NotGpuyard:
         try:
@@ -441,6 +613,8 @@ class _Waiting:
         self._pause = 0.0
         self.broke = False
         """Whether a connection broke after the request was sent, so that it may have arrived."""
+        self.refusal: ClusterError | None = None
+        """The last refusal of a scheduler that runs. It says more than that another one does not."""
 
     def allow(self, seconds: float) -> None:
         if self._give_up_at is None and seconds > 0:
@@ -450,7 +624,7 @@ class _Waiting:
     def pause_or_raise(self, error: ClusterError) -> None:
         now = time.monotonic()
         if self._give_up_at is None or now > self._give_up_at:
-            raise error from None
+            raise self.refusal or error from None
         if self._on_wait is not None and now - self._began >= NOTICE_SECONDS:
             self._on_wait(error, self._seconds)
             self._on_wait = None
@@ -461,35 +635,77 @@ class _Waiting:
 class ResponseStream:
     """An answer that arrives in parts, for one thread to read to its end. Any thread may hang up."""
 
-    def __init__(self, server: str, connection: HTTPConnection, response: HTTPResponse) -> None:
+    def __init__(
+        self,
+        server: str,
+        connection: HTTPConnection,
+        response: HTTPResponse,
+        is_succeeded: Callable[[], bool] | None = None,
+    ) -> None:
+        """`is_succeeded`: whether another scheduler leads; asked while this one is silent."""
         self._server = server
+        self._is_succeeded = is_succeeded
+        self._parts = 0
         self._connection = connection
         self._response = response
         self._socket = connection.sock or _socket_of(response)
         self._is_over = False
+        self._ended = threading.Event()
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield bytes as they arrive. A stream may be silent for days; TCP keep-alive detects a dead peer."""
         _keep_alive(self._socket)
+        if self._is_succeeded is not None:
+            watching = (self._is_succeeded,)
+            threading.Thread(target=self._watch, args=watching, name="gpuyard-successor", daemon=True).start()
         try:
             while part := self._response.read1(65536):
+                self._parts += 1
                 yield part
+            if self._ended.is_set() and not self._is_over:
+                raise Unreachable(f"{self._server} is silent, and another scheduler leads.")
         except (OSError, HTTPException, ValueError) as error:
             if not self._is_over:
                 raise Unreachable(f"The connection to {self._server} broke ({error}).") from None
         finally:
+            self._ended.set()
             self._response.close()
             self._connection.close()
 
     def hang_up(self) -> None:
         """Shut down the connection, so that the reader ends."""
         self._is_over = True
+        self._shut_down()
+
+    def _shut_down(self) -> None:
+        self._ended.set()
         with suppress(OSError):  # the server has closed it already
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _watch(self, is_succeeded: Callable[[], bool]) -> None:
+        """Shut the connection down when nothing has come for a while and another scheduler leads."""
+        before = -1
+        while not self._ended.wait(SILENT_SECONDS):
+            if self._parts == before and is_succeeded():
+                self._shut_down()
+            before = self._parts
 
     def __del__(self) -> None:
         self._response.close()
         self._connection.close()
+
+
+def _leads(server: _Server) -> bool:
+    """Whether a scheduler says that it leads."""
+    connection = server.connection(PROBE_SECONDS)
+    try:
+        connection.request("GET", f"{server.prefix}/health")
+        health = msgspec.json.decode(connection.getresponse().read(), type=HealthAnswer)
+    except (OSError, HTTPException, msgspec.MsgspecError):
+        return False
+    finally:
+        connection.close()
+    return (health.role, health.status) == ("master", "ok")
 
 
 def _name_of(uid: int) -> str:

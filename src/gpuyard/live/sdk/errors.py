@@ -12,10 +12,16 @@
         │   └── TemporarilyRefused
         │                   outside: it starts, stops, or has no space left; the same request may be sent again
         ├── TaskFailed      the task did not succeed; `task` has the details
+        │   └── CallFailed  a function left no result; `lines` has the end of its output
+        │       ├── CallKilled, CallOutOfMemory, CallTimedOut, CallCancelled, CallLost
+        │       ├── RemoteError  its exception cannot be loaded here; it has its name, text and traceback
+        │       └── ResultUnreadable  its result cannot be loaded here
         └── TookTooLong     the time limit of a wait was reached; it may still happen
 
 The message is one sentence for the user, and says what to do.
 """
+
+from collections.abc import Sequence
 
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.live.sdk.values import Task
@@ -88,11 +94,62 @@ class TaskFailed(ClusterError):
         self.task = task
 
 
+class CallFailed(TaskFailed):
+    """A function ended without a result."""
+
+    def __init__(self, message: str, task: Task, lines: Sequence[str] = ()) -> None:
+        ClusterError.__init__(self, message)
+        self.task = task
+        self.lines = list(lines)
+        """The last lines of its output."""
+        if lines:
+            self.add_note("The last lines of its output:\n" + "\n".join(lines))
+
+
+class CallKilled(CallFailed):
+    """A signal ended the function; SIGKILL often means that the machine had no memory left."""
+
+
+class CallOutOfMemory(CallFailed):
+    """The function ran out of GPU memory."""
+
+
+class CallTimedOut(CallFailed):
+    """The function reached the time limit of its task."""
+
+
+class CallCancelled(CallFailed):
+    """The task of the function was cancelled."""
+
+
+class CallLost(CallFailed):
+    """The node of the function was lost, or could not start it."""
+
+
+class RemoteError(CallFailed):
+    """A function raised an exception that cannot be sent; the note has its traceback."""
+
+    def __init__(self, type_name: str, text: str, task: Task) -> None:
+        super().__init__(f"{type_name}: {text}", task)
+        self.type_name = type_name
+        self.text = text
+
+
+class ResultUnreadable(CallFailed):
+    """The result of a function cannot be loaded here."""
+
+
 class TookTooLong(ClusterError, TimeoutError):
     """The time limit has passed; the event may still happen."""
 
 
-_BY_STATUS: dict[int, type[Refused]] = {401: NotAllowed, 403: NotAllowed, 404: NotFound, 503: TemporarilyRefused}
+_BY_STATUS: dict[int, type[Refused]] = {
+    307: TemporarilyRefused,
+    401: NotAllowed,
+    403: NotAllowed,
+    404: NotFound,
+    503: TemporarilyRefused,
+}
 
 
 def refused(status: int, code: str, message: str, field: str | None) -> Refused:

@@ -1,6 +1,7 @@
 """What `gpuyard login` stores for each server: the token, and the system user that may run it on this machine.
 
-A token is never sent to a different server.
+A token is never sent to a different server. Several addresses of one cluster, as in A,B, each have their own entry, so that
+their order does not matter.
 """
 
 import os
@@ -19,7 +20,7 @@ def tokens_file() -> Path:
 
 def stored_token(server: str) -> str | None:
     """Return the token stored for a server, or None. An unreadable file counts as empty: it is only a convenience."""
-    return _read(tokens_file()).get(_named(server))
+    return _find(tokens_file(), server)
 
 
 def store_token(server: str, token: str | None) -> Path:
@@ -29,7 +30,7 @@ def store_token(server: str, token: str | None) -> Path:
 
 def stored_server_user(server: str) -> str | None:
     """Return the system user that was accepted for a server, or None."""
-    return _read(_server_users_file()).get(_named(server))
+    return _find(_server_users_file(), server)
 
 
 def store_server_user(server: str, user: str | None) -> Path:
@@ -43,10 +44,11 @@ def _server_users_file() -> Path:
 
 def _keep(path: Path, server: str, value: str | None) -> Path:
     known = _read(path)
-    if value is None:
-        known.pop(_named(server), None)
-    else:
-        known[_named(server)] = value
+    for name in _names(server):
+        if value is None:
+            known.pop(name, None)
+        else:
+            known[name] = value
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     replace_file(path, msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n", durable=False)
     return path
@@ -59,5 +61,12 @@ def _read(path: Path) -> dict[str, str]:
         return {}
 
 
-def _named(server: str) -> str:
-    return (server if "//" in server else f"http://{server}").rstrip("/").lower()
+def _find(path: Path, server: str) -> str | None:
+    known = _read(path)
+    return next((known[name] for name in _names(server) if name in known), None)
+
+
+def _names(server: str) -> list[str]:
+    """Return the names of the entries of one or several addresses, separated by commas."""
+    addresses = (each.strip() for each in server.split(","))
+    return [(each if "//" in each else f"http://{each}").rstrip("/").lower() for each in addresses if each]

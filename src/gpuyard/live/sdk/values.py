@@ -13,6 +13,11 @@ from gpuyard.live.wire.task_answers import TaskAnswer
 class Task(TaskAnswer, frozen=True, kw_only=True):
     """A task at the time of the answer."""
 
+    def __str__(self) -> str:
+        """Return the task in one short line; `repr` has every field."""
+        where = f" on {', '.join(self.node_ids)}" if self.node_ids else ""
+        return f"{self.id}{f' {self.name}' if self.name else ''}: {self.status}{where}"
+
     @property
     def number(self) -> int:
         """7 for task-7. Newer tasks have higher numbers."""
@@ -51,7 +56,23 @@ class Lease(Struct, frozen=True):
     """When it was requested."""
 
 
-TaskRef: TypeAlias = Task | LeaseAnswer | Lease | str | int
+class TaskHandle:
+    """Something that stands for a task, such as the call of a function."""
+
+    task: Task
+
+    @property
+    def id(self) -> str:
+        """Its id, such as `task-7`."""
+        return self.task.id
+
+    @property
+    def created_at(self) -> str:
+        """When it was submitted."""
+        return self.task.created_at
+
+
+TaskRef: TypeAlias = Task | LeaseAnswer | Lease | TaskHandle | str | int
 """A task, its id (`task-7`) or its number. A task or lease means exactly that one, see `created_at_of`."""
 
 

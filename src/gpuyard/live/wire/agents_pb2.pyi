@@ -50,7 +50,7 @@ class SignedRegistration(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., nonce: _Optional[bytes] = ..., agent_nonce: _Optional[bytes] = ..., body: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("version", "node", "instance", "yard", "seq", "epoch", "attempts", "address", "highest_task", "boot", "origin", "epoch_proof", "hash")
+    __slots__ = ("version", "node", "instance", "yard", "seq", "epoch", "attempts", "address", "highest_task", "boot", "origin", "epoch_proof", "hash", "channels")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class Registration(_message.Message):
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     EPOCH_PROOF_FIELD_NUMBER: _ClassVar[int]
     HASH_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
     version: str
     node: Node
     instance: str
@@ -77,7 +78,8 @@ class Registration(_message.Message):
     origin: int
     epoch_proof: bytes
     hash: str
-    def __init__(self, version: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., instance: _Optional[str] = ..., yard: _Optional[str] = ..., seq: _Optional[int] = ..., epoch: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., address: _Optional[str] = ..., highest_task: _Optional[int] = ..., boot: _Optional[str] = ..., origin: _Optional[int] = ..., epoch_proof: _Optional[bytes] = ..., hash: _Optional[str] = ...) -> None: ...
+    channels: bool
+    def __init__(self, version: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., instance: _Optional[str] = ..., yard: _Optional[str] = ..., seq: _Optional[int] = ..., epoch: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., address: _Optional[str] = ..., highest_task: _Optional[int] = ..., boot: _Optional[str] = ..., origin: _Optional[int] = ..., epoch_proof: _Optional[bytes] = ..., hash: _Optional[str] = ..., channels: _Optional[bool] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("id", "gpus", "cpus", "memory_mib", "labels")
@@ -151,7 +153,7 @@ class Attempt(_message.Message):
     def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., state: _Optional[_Union[Attempt.State, str]] = ..., port: _Optional[int] = ..., origin: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., share: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("yard", "epoch", "seq", "session", "heartbeat_seconds", "offline_after_seconds", "version", "origin", "epoch_proof", "hash")
+    __slots__ = ("yard", "epoch", "seq", "session", "heartbeat_seconds", "offline_after_seconds", "version", "origin", "epoch_proof", "hash", "voting")
     YARD_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +164,7 @@ class Welcome(_message.Message):
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     EPOCH_PROOF_FIELD_NUMBER: _ClassVar[int]
     HASH_FIELD_NUMBER: _ClassVar[int]
+    VOTING_FIELD_NUMBER: _ClassVar[int]
     yard: str
     epoch: int
     seq: int
@@ -172,7 +175,8 @@ class Welcome(_message.Message):
     origin: int
     epoch_proof: bytes
     hash: str
-    def __init__(self, yard: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., session: _Optional[str] = ..., heartbeat_seconds: _Optional[float] = ..., offline_after_seconds: _Optional[float] = ..., version: _Optional[str] = ..., origin: _Optional[int] = ..., epoch_proof: _Optional[bytes] = ..., hash: _Optional[str] = ...) -> None: ...
+    voting: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, yard: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., session: _Optional[str] = ..., heartbeat_seconds: _Optional[float] = ..., offline_after_seconds: _Optional[float] = ..., version: _Optional[str] = ..., origin: _Optional[int] = ..., epoch_proof: _Optional[bytes] = ..., hash: _Optional[str] = ..., voting: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
     __slots__ = ("reports", "heartbeat", "goodbye")
@@ -233,7 +237,7 @@ class Started(_message.Message):
     def __init__(self, at: _Optional[float] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("outcome", "exit_code", "signal", "at", "message", "gpu_memory_peak_mib", "gpu_utilization", "gpu_idle_fraction", "gpu_power_watts")
+    __slots__ = ("outcome", "exit_code", "signal", "at", "message", "gpu_memory_peak_mib", "gpu_utilization", "gpu_idle_fraction", "gpu_power_watts", "result")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[Ended.Outcome]
@@ -263,6 +267,7 @@ class Ended(_message.Message):
     GPU_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
     GPU_IDLE_FRACTION_FIELD_NUMBER: _ClassVar[int]
     GPU_POWER_WATTS_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
     outcome: Ended.Outcome
     exit_code: int
     signal: int
@@ -272,7 +277,8 @@ class Ended(_message.Message):
     gpu_utilization: float
     gpu_idle_fraction: float
     gpu_power_watts: float
-    def __init__(self, outcome: _Optional[_Union[Ended.Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., at: _Optional[float] = ..., message: _Optional[str] = ..., gpu_memory_peak_mib: _Optional[int] = ..., gpu_utilization: _Optional[float] = ..., gpu_idle_fraction: _Optional[float] = ..., gpu_power_watts: _Optional[float] = ...) -> None: ...
+    result: str
+    def __init__(self, outcome: _Optional[_Union[Ended.Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., at: _Optional[float] = ..., message: _Optional[str] = ..., gpu_memory_peak_mib: _Optional[int] = ..., gpu_utilization: _Optional[float] = ..., gpu_idle_fraction: _Optional[float] = ..., gpu_power_watts: _Optional[float] = ..., result: _Optional[str] = ...) -> None: ...
 
 class Suspended(_message.Message):
     __slots__ = ("round", "message")
@@ -413,7 +419,7 @@ class SchedulerMessage(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., received: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., heard: _Optional[float] = ..., patience_seconds: _Optional[float] = ..., hash: _Optional[str] = ..., goodbye: _Optional[bool] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("task", "attempt", "origin", "launch", "start", "stop", "suspend", "resume", "send_log", "stray", "extend", "remove_checkpoint")
+    __slots__ = ("task", "attempt", "origin", "launch", "start", "stop", "suspend", "resume", "send_log", "stray", "extend", "remove_checkpoint", "open_channel")
     TASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
@@ -426,6 +432,7 @@ class Command(_message.Message):
     STRAY_FIELD_NUMBER: _ClassVar[int]
     EXTEND_FIELD_NUMBER: _ClassVar[int]
     REMOVE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    OPEN_CHANNEL_FIELD_NUMBER: _ClassVar[int]
     task: int
     attempt: int
     origin: int
@@ -438,10 +445,11 @@ class Command(_message.Message):
     stray: Stray
     extend: Extend
     remove_checkpoint: RemoveCheckpoint
-    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., origin: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., remove_checkpoint: _Optional[_Union[RemoveCheckpoint, _Mapping]] = ...) -> None: ...
+    open_channel: OpenChannel
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., origin: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., remove_checkpoint: _Optional[_Union[RemoveCheckpoint, _Mapping]] = ..., open_channel: _Optional[_Union[OpenChannel, _Mapping]] = ...) -> None: ...
 
 class Launch(_message.Message):
-    __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name", "run_as", "request_id", "grace_seconds", "submitted_us", "restart_reason")
+    __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name", "run_as", "request_id", "grace_seconds", "submitted_us", "restart_reason", "snapshot", "files", "store_result", "submit_host", "environment_python", "umask", "limits", "console")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -456,6 +464,20 @@ class Launch(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class FilesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     LEASE_FIELD_NUMBER: _ClassVar[int]
     ARGV_FIELD_NUMBER: _ClassVar[int]
     SHELL_FIELD_NUMBER: _ClassVar[int]
@@ -480,6 +502,14 @@ class Launch(_message.Message):
     GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SUBMITTED_US_FIELD_NUMBER: _ClassVar[int]
     RESTART_REASON_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    STORE_RESULT_FIELD_NUMBER: _ClassVar[int]
+    SUBMIT_HOST_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_PYTHON_FIELD_NUMBER: _ClassVar[int]
+    UMASK_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    CONSOLE_FIELD_NUMBER: _ClassVar[int]
     lease: bool
     argv: _containers.RepeatedScalarFieldContainer[str]
     shell: str
@@ -504,7 +534,27 @@ class Launch(_message.Message):
     grace_seconds: float
     submitted_us: int
     restart_reason: str
-    def __init__(self, lease: _Optional[bool] = ..., argv: _Optional[_Iterable[str]] = ..., shell: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., work_dir: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., by_owner: _Optional[bool] = ..., timeout_seconds: _Optional[float] = ..., fence: _Optional[bool] = ..., wait: _Optional[bool] = ..., milli: _Optional[int] = ..., gpu_memory_mib: _Optional[int] = ..., array_index: _Optional[int] = ..., cpus: _Optional[int] = ..., memory_mib: _Optional[int] = ..., name: _Optional[str] = ..., run_as: _Optional[str] = ..., request_id: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., submitted_us: _Optional[int] = ..., restart_reason: _Optional[str] = ...) -> None: ...
+    snapshot: str
+    files: _containers.ScalarMap[str, str]
+    store_result: bool
+    submit_host: str
+    environment_python: str
+    umask: int
+    limits: _containers.ScalarMap[str, int]
+    console: Console
+    def __init__(self, lease: _Optional[bool] = ..., argv: _Optional[_Iterable[str]] = ..., shell: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., work_dir: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., by_owner: _Optional[bool] = ..., timeout_seconds: _Optional[float] = ..., fence: _Optional[bool] = ..., wait: _Optional[bool] = ..., milli: _Optional[int] = ..., gpu_memory_mib: _Optional[int] = ..., array_index: _Optional[int] = ..., cpus: _Optional[int] = ..., memory_mib: _Optional[int] = ..., name: _Optional[str] = ..., run_as: _Optional[str] = ..., request_id: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., submitted_us: _Optional[int] = ..., restart_reason: _Optional[str] = ..., snapshot: _Optional[str] = ..., files: _Optional[_Mapping[str, str]] = ..., store_result: _Optional[bool] = ..., submit_host: _Optional[str] = ..., environment_python: _Optional[str] = ..., umask: _Optional[int] = ..., limits: _Optional[_Mapping[str, int]] = ..., console: _Optional[_Union[Console, _Mapping]] = ...) -> None: ...
+
+class Console(_message.Message):
+    __slots__ = ("terminal", "columns", "rows", "linger_seconds")
+    TERMINAL_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    LINGER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    terminal: bool
+    columns: int
+    rows: int
+    linger_seconds: float
+    def __init__(self, terminal: _Optional[bool] = ..., columns: _Optional[int] = ..., rows: _Optional[int] = ..., linger_seconds: _Optional[float] = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("master_addr", "master_port", "node_rank", "nodes", "rank", "world_size")
@@ -621,3 +671,82 @@ class LogChunk(_message.Message):
 class LogReceipt(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class BlobRequest(_message.Message):
+    __slots__ = ("task", "attempt", "origin", "sha256")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    attempt: int
+    origin: int
+    sha256: str
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., origin: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class BlobChunk(_message.Message):
+    __slots__ = ("data", "about", "size")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    ABOUT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    about: BlobRequest
+    size: int
+    def __init__(self, data: _Optional[bytes] = ..., about: _Optional[_Union[BlobRequest, _Mapping]] = ..., size: _Optional[int] = ...) -> None: ...
+
+class BlobReceipt(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: str
+    def __init__(self, error: _Optional[str] = ...) -> None: ...
+
+class OpenChannel(_message.Message):
+    __slots__ = ("request", "kind", "write", "port", "session", "argv", "env", "console")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNKNOWN: _ClassVar[OpenChannel.Kind]
+        CONSOLE: _ClassVar[OpenChannel.Kind]
+        SHELL: _ClassVar[OpenChannel.Kind]
+        PORT: _ClassVar[OpenChannel.Kind]
+        PORTS: _ClassVar[OpenChannel.Kind]
+    UNKNOWN: OpenChannel.Kind
+    CONSOLE: OpenChannel.Kind
+    SHELL: OpenChannel.Kind
+    PORT: OpenChannel.Kind
+    PORTS: OpenChannel.Kind
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WRITE_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    CONSOLE_FIELD_NUMBER: _ClassVar[int]
+    request: str
+    kind: OpenChannel.Kind
+    write: bool
+    port: int
+    session: str
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    env: _containers.ScalarMap[str, str]
+    console: Console
+    def __init__(self, request: _Optional[str] = ..., kind: _Optional[_Union[OpenChannel.Kind, str]] = ..., write: _Optional[bool] = ..., port: _Optional[int] = ..., session: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., console: _Optional[_Union[Console, _Mapping]] = ...) -> None: ...
+
+class ChannelFrame(_message.Message):
+    __slots__ = ("frame", "error", "code", "end")
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    frame: bytes
+    error: str
+    code: str
+    end: bool
+    def __init__(self, frame: _Optional[bytes] = ..., error: _Optional[str] = ..., code: _Optional[str] = ..., end: _Optional[bool] = ...) -> None: ...

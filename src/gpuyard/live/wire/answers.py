@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import TaskClass, TaskStatus
 from gpuyard.input.strict import Strict
+from gpuyard.live.wire.booking_answers import BookingReference
 from gpuyard.live.wire.limits import (
     BudgetPeriod,
     Description,
@@ -31,6 +32,9 @@ from gpuyard.live.wire.limits import (
 from gpuyard.live.wire.task_answers import ForecastAnswer, TaskAnswer
 from gpuyard.live.wire.tasks import TaskRequest
 
+HealthStatus: TypeAlias = Literal[
+    "ok", "starting", "storage_full", "storage_unreachable", "standby_unreachable", "stopping"
+]
 RoleName: TypeAlias = Literal["admin", "operator", "member", "viewer"]
 """Everything · everything except users and tokens of others · tasks of the own tenant · read only."""
 UserName: TypeAlias = TenantName
@@ -79,11 +83,54 @@ class MessageAnswer(Struct, frozen=True):
 class HealthAnswer(Struct, frozen=True):
     """Whether the scheduler works; `message` gives the reason if not."""
 
-    status: Literal["ok", "starting", "storage_full", "stopping"]
+    status: HealthStatus
     version: str
     message: str | None = None
     clock_ahead_seconds: float = 0.0
     """Seconds by which the time of the scheduler is ahead of the clock of its machine; below 0: behind."""
+    role: Literal["master", "standby"] = "master"
+    """A standby answers reads, and takes over if the master is silent."""
+    epoch: int = 0
+    """The number of the last take-over; 0: this scheduler has its journal for itself."""
+    leader: str = ""
+    """Address of the scheduler that leads; empty: none, or this scheduler has its journal for itself."""
+    behind_seconds: float = 0.0
+    """For a standby: how long ago it was level with the journal."""
+
+
+class VoterAnswer(Struct, frozen=True):
+    """An agent, a witness or a scheduler that decides, with others, which scheduler may lead."""
+
+    name: str
+    kind: Literal["agent", "witness", "scheduler", "unknown"]
+    """`unknown`: it was not connected since this scheduler was started."""
+    node: str
+    connected: bool
+    """Whether it is connected to the scheduler that answers."""
+    votes: bool
+    """Only some of those that are connected vote: an odd number, seven at most."""
+
+
+class ReplicationAnswer(Struct, frozen=True):
+    """How two schedulers replicate the journal, as one of them sees it."""
+
+    replica: str
+    """The name of the copy in the data folder of this scheduler."""
+    role: Literal["leads", "follows", "candidate"]
+    epoch: int
+    peer: str
+    """The copy of the other scheduler; empty: it was not met yet."""
+    peer_url: str
+    peer_connected: bool
+    in_sync: list[str]
+    """The copies that have every event that was ever acknowledged. Only these can lead."""
+    entries: int
+    """Number of entries that are acknowledged: events, and changes of users, tokens and documents."""
+    standby_behind: int | None
+    """Number of entries that the standby has still to confirm; null: this scheduler does not lead."""
+    voters: list[VoterAnswer]
+    problems: list[str]
+    """What is wrong or missing, one sentence each."""
 
 
 class ExplainAnswer(Struct, frozen=True):
@@ -166,6 +213,8 @@ class GpuAnswer(Struct, frozen=True, kw_only=True):
     current_task: str | None
     tasks: list[str]
     """All tasks on it: several when it is shared."""
+    user: str | None = None
+    """Who submitted the current task; null: nobody, or a task that the caller may not see."""
     updated_at: Instant
     uuid: str | None = None
     virtual: bool = False
@@ -228,6 +277,8 @@ class NodeAnswer(Struct, frozen=True, kw_only=True):
 
     id: str
     status: Literal["online", "away", "offline", "cordoned", "draining"]
+    reason: str | None = None
+    """Why an operator has cordoned or drained it."""
     gpus: int
     gpus_idle: int
     gpu_models: dict[str, int]
@@ -281,6 +332,20 @@ class TenantList(Struct, frozen=True):
 
     tenants: list[TenantAnswer]
     total: int
+
+
+class CompletionWord(Struct, frozen=True):
+    """A word that a shell can complete, and a few words about it."""
+
+    word: str
+    hint: str = ""
+
+
+class CompletionList(Struct, frozen=True):
+    """Words for the completion of a shell."""
+
+    kind: str
+    words: list[CompletionWord]
 
 
 class TenantRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -415,6 +480,8 @@ class LeaseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tenant_id: TenantName | None = None
     project: Title | None = None
     require_fit: bool | None = None
+    booking: BookingReference | None = None
+    """Use the GPUs of this booking."""
 
 
 class LeaseAnswer(Struct, frozen=True, kw_only=True):
@@ -466,6 +533,21 @@ def lease_of_task(task: TaskAnswer, *, expires_at: Instant | None) -> LeaseAnswe
         finished_at=task.finished_at,
         reason=task.reason,
     )
+
+
+class PortAnswer(Struct, frozen=True):
+    """A TCP port on which a process of a task listens."""
+
+    port: int
+    pid: int
+    command: str
+    """The name of the process."""
+
+
+class PortList(Struct, frozen=True):
+    """The TCP ports on which a task listens."""
+
+    ports: list[PortAnswer]
 
 
 # --- reading ------------------------------------------------------------------------------------------------------------

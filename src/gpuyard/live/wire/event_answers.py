@@ -10,12 +10,14 @@ from msgspec import Struct, to_builtins
 
 from gpuyard.core.domain import events
 from gpuyard.core.domain.actual import Actual
+from gpuyard.core.domain.booking import BookedGpus, Booking
 from gpuyard.core.domain.causes import Cause
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.tenant import Tenant
 from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus
+from gpuyard.live.wire.booking_answers import format_booking_id
 from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.task_answers import answer_of, gpu_ids
 from gpuyard.live.wire.tasks import format_task_id
@@ -128,15 +130,41 @@ def _nothing(value: object) -> Fields:  # noqa: ARG001
     return {}
 
 
+def _booking(booking: int | Booking) -> Fields:
+    if not isinstance(booking, Booking):
+        return {"booking_id": format_booking_id(booking)}
+    return {
+        "booking_id": format_booking_id(booking.id),
+        "tenant_id": booking.tenant,
+        "user": booking.user,
+        "begins_at": instant_of(booking.begins_at),
+        "ends_at": instant_of(booking.ends_at),
+        "gpu_count": booking.gpus,
+        **_parts(booking.parts),
+        "maintenance": booking.maintenance,
+        "preempt": booking.preempt,
+        "note": booking.note,
+    }
+
+
+def _parts(parts: tuple[BookedGpus, ...]) -> Fields:
+    return {"parts": [{"node_id": part.node, "gpu_count": part.gpus} for part in parts]}
+
+
 FIELDS: dict[str, Callable[[Any], Fields]] = {
     "task": _task,
     "node": _node,
+    "booking": _booking,
+    "parts": _parts,
+    "late": lambda tasks: {"late_tasks": [format_task_id(task) for task in tasks]},
+    "cordoned": lambda nodes: {"node_ids": list(nodes)},
     "nodes": lambda nodes: {"node_ids": list(nodes)},
     "placement": _placement,
     "cause": _cause,
     "because": _because,
     "estimate": _estimate,
     "actual": _actual,
+    "result": lambda sha256: {"result": sha256 or None},
     "tenant": _tenant,
     "remains": _remains,
     "timeout_seconds": lambda seconds: {"timeout": seconds},

@@ -202,7 +202,7 @@ class JobOrder(Struct, frozen=True):
     plan: PlanRequest | None = None
     simulation: SimulationRequest | None = None
     journal: str = ""
-    """The folder of the journal."""
+    """The folder of the journal, or the URL of its database."""
     archive: str = ""
     """The file of ended tasks, for a journal that no longer has its first events."""
     nodes: list[NodeSpec] = []

@@ -32,17 +32,17 @@ def new_nonce() -> bytes:
 def scheduler_proof(token: str, agent_nonce: bytes, node: str, answer: pb.ChallengeAnswer) -> bytes:
     """Return the answer to a challenge that only a scheduler with the join token can compute."""
     said = (answer.nonce, answer.yard.encode(), str(answer.epoch).encode(), str(answer.origin).encode())
-    return _mac(token.encode(), b"gpuyard scheduler", agent_nonce, node.encode(), *said)
+    return mac(token.encode(), b"gpuyard scheduler", agent_nonce, node.encode(), *said)
 
 
 def agent_proof(token: str, nonce: bytes, agent_nonce: bytes, body: bytes) -> bytes:
     """Return the proof for a registration that only an agent with the join token can compute."""
-    return _mac(token.encode(), b"gpuyard agent", nonce, agent_nonce, body)
+    return mac(token.encode(), b"gpuyard agent", nonce, agent_nonce, body)
 
 
 def epoch_proof(key: bytes, cluster_id: str, epoch: int, origin: int) -> bytes:
     """Return a scheduler's proof of its epoch, for its agents. `key` belongs to the cluster and never leaves it."""
-    return _mac(key, b"gpuyard epoch", cluster_id.encode(), str(epoch).encode(), str(origin).encode())
+    return mac(key, b"gpuyard epoch", cluster_id.encode(), str(epoch).encode(), str(origin).encode())
 
 
 def proofs_equal(one: bytes, other: bytes) -> bool:
@@ -77,10 +77,10 @@ class NonceIssuer:
             self._used.popitem(last=False)
 
     def _seal(self, head: bytes, agent_nonce: bytes) -> bytes:
-        return _mac(self._key, b"gpuyard nonce", head, agent_nonce)[:16]
+        return mac(self._key, b"gpuyard nonce", head, agent_nonce)[:16]
 
 
-def _mac(key: bytes, *parts: bytes) -> bytes:
+def mac(key: bytes, *parts: bytes) -> bytes:
     """Return the HMAC over all parts, each with its length, so that bytes cannot be moved from one part to another."""
     mac = hmac.new(key, digestmod=sha256)
     for part in parts:

@@ -1,6 +1,6 @@
 """The gRPC service of proto/gpuyard/v1/agents.proto, and the conversion of its messages to internal values.
 
-The service is written by hand: it has four methods, and a generated one would tie every release to the version of a
+The service is written by hand: it has seven methods, and a generated one would tie every release to the version of a
 generator. The messages are generated (agents_pb2).
 """
 
@@ -24,10 +24,15 @@ CHALLENGE = f"/{SERVICE}/Challenge"
 REGISTER = f"/{SERVICE}/Register"
 CONNECT = f"/{SERVICE}/Connect"
 SEND_LOG = f"/{SERVICE}/SendLog"
+FETCH_BLOB = f"/{SERVICE}/FetchBlob"
+STORE_BLOB = f"/{SERVICE}/StoreBlob"
+CHANNEL = f"/{SERVICE}/Channel"
 SESSION = "session"
 """The metadata key that carries the session of `Welcome` on `Connect` and `SendLog`."""
 LOG_REQUEST = "log-request"
 """The metadata key that carries the request of a `SendLog` command on the stream that answers it."""
+CHANNEL_REQUEST = "channel-request"
+"""The same for `OpenChannel`."""
 AT_THE_END = 2**53 - 1
 """The offset of a `SendLog` command that asks only for output written from now on."""
 
@@ -77,6 +82,26 @@ class AgentsServicer(Protocol):
         """Receive the output of an attempt that was requested."""
         ...
 
+    def fetch_blob(
+        self, request: pb.BlobRequest, context: "grpc.aio.ServicerContext[pb.BlobRequest, pb.BlobChunk]"
+    ) -> AsyncIterable[pb.BlobChunk]:
+        """Send a blob that an attempt of the caller needs."""
+        ...
+
+    async def store_blob(
+        self, chunks: AsyncIterator[pb.BlobChunk], context: "grpc.aio.ServicerContext[pb.BlobChunk, pb.BlobReceipt]"
+    ) -> pb.BlobReceipt:
+        """Store the result of an attempt of the caller."""
+        ...
+
+    def channel(
+        self,
+        frames: AsyncIterator[pb.ChannelFrame],
+        context: "grpc.aio.ServicerContext[pb.ChannelFrame, pb.ChannelFrame]",
+    ) -> AsyncIterable[pb.ChannelFrame]:
+        """Carry a channel between a client and an attempt."""
+        ...
+
 
 def agents_handler(servicer: AgentsServicer) -> "grpc.GenericRpcHandler[Any, Any]":
     """Return the handler of the service for a `grpc.aio` server."""
@@ -93,6 +118,15 @@ def agents_handler(servicer: AgentsServicer) -> "grpc.GenericRpcHandler[Any, Any
         "SendLog": grpc.stream_unary_rpc_method_handler(
             servicer.send_log, pb.LogChunk.FromString, pb.LogReceipt.SerializeToString
         ),
+        "FetchBlob": grpc.unary_stream_rpc_method_handler(
+            servicer.fetch_blob, pb.BlobRequest.FromString, pb.BlobChunk.SerializeToString
+        ),
+        "StoreBlob": grpc.stream_unary_rpc_method_handler(
+            servicer.store_blob, pb.BlobChunk.FromString, pb.BlobReceipt.SerializeToString
+        ),
+        "Channel": grpc.stream_stream_rpc_method_handler(
+            servicer.channel, pb.ChannelFrame.FromString, pb.ChannelFrame.SerializeToString
+        ),
     }
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
@@ -101,7 +135,7 @@ class AgentsStub:
     """The agent's side of the service, on a `grpc.aio` channel.
 
     `challenge` and `register` are awaited; `connect` returns a stream to `write` to and `read` from until
-    `grpc.aio.EOF`; `send_log` takes an iterator of chunks, or `write`. The published types of grpc.aio lack reading and writing, so
+    `grpc.aio.EOF`, as does `channel`; `send_log` takes an iterator of chunks, or `write`. The published types of grpc.aio lack reading and writing, so
     these are plain callables.
     """
 
@@ -117,6 +151,15 @@ class AgentsStub:
         )
         self.send_log: Callable[..., Any] = channel.stream_unary(
             SEND_LOG, pb.LogChunk.SerializeToString, pb.LogReceipt.FromString
+        )
+        self.fetch_blob: Callable[..., Any] = channel.unary_stream(
+            FETCH_BLOB, pb.BlobRequest.SerializeToString, pb.BlobChunk.FromString
+        )
+        self.store_blob: Callable[..., Any] = channel.stream_unary(
+            STORE_BLOB, pb.BlobChunk.SerializeToString, pb.BlobReceipt.FromString
+        )
+        self.channel: Callable[..., Any] = channel.stream_stream(
+            CHANNEL, pb.ChannelFrame.SerializeToString, pb.ChannelFrame.FromString
         )
 
 

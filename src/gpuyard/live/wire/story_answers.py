@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause
-from gpuyard.core.domain.values import Outcome
+from gpuyard.core.domain.values import Outcome, TaskStatus
 from gpuyard.live.wire.event_answers import event_answer
 from gpuyard.live.wire.limits import Instant, instant_of
 
@@ -49,7 +49,8 @@ class StoryAnswer(Struct, frozen=True):
 
 def story_event(event: events.Event, at: float, by: str, seq: int | None) -> StoryEvent:
     """Return an event of a task as part of its story."""
-    told = event_answer(event, at, by)
+    # The task as it was submitted is left out of a story, and costs more than all of its events.
+    told = {"status": TaskStatus.PENDING} if isinstance(event, events.TaskSubmitted) else event_answer(event, at, by)
     cause: Cause | None = getattr(event, "cause", None) or getattr(event, "because", None)
     nodes = told.get("node_ids") or [told.get("node_id")]
     return StoryEvent(

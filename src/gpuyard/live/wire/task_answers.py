@@ -5,10 +5,20 @@ from msgspec.structs import asdict
 
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.placement import Placement
-from gpuyard.core.domain.task import TaskRange, TaskSpec
+from gpuyard.core.domain.task import Console, SubmitProcess, TaskRange, TaskSpec
 from gpuyard.core.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TaskStatus
+from gpuyard.live.wire.booking_answers import format_booking_id
 from gpuyard.live.wire.limits import Instant, instant_of
-from gpuyard.live.wire.tasks import LEAST_RANGE, WorkRequest, format_priority, format_task_id
+from gpuyard.live.wire.notices import notice_text
+from gpuyard.live.wire.tasks import (
+    LEAST_RANGE,
+    ConsoleRequest,
+    SnapshotRequest,
+    SubmitProcessRequest,
+    WorkRequest,
+    format_priority,
+    format_task_id,
+)
 
 
 class ForecastAnswer(Struct, frozen=True, kw_only=True):
@@ -110,6 +120,22 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     """The id of the request that submitted it (header `X-Request-ID`)."""
     grace: float | None = None
     """Seconds between SIGTERM and SIGKILL when it is stopped; null: that of its node."""
+    snapshot: SnapshotRequest | None = None
+    """The code that it runs in; null: the folder as it is."""
+    files: dict[str, str] = {}
+    """Blobs that it finds as files, by name."""
+    store_result: bool = False
+    """Whether the file that it leaves as its result is stored."""
+    result: str | None = None
+    """The SHA-256 of the blob with its result; null: none was stored."""
+    submit_process: SubmitProcessRequest | None = None
+    """Machine, umask and soft limits of the process that submitted it; null: not known."""
+    booking: str | None = None
+    """The booking whose GPUs it uses."""
+    notify: list[str] = []
+    """Who is told about it, as in the request."""
+    console: ConsoleRequest | None = None
+    """The terminal or open standard input of its command; null: it has none."""
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -141,6 +167,7 @@ def answer_of(
     actual: Actual | None = None,
     ran_on: str | None = None,
     request_id: str = "",
+    result: str = "",
 ) -> TaskAnswer:
     """Build the answer about a task. `priority` is its current one, `placement` its latest one."""
     ask, name = spec.resources, format_task_id(id)
@@ -190,6 +217,7 @@ def answer_of(
         retries=spec.retries,
         timeout=spec.timeout_seconds,
         grace=spec.grace_seconds,
+        submit_process=_submit_process(spec.submit_process),
         depends_on=_spoken_dependencies(spec.after_success, spec.after_success_ranges),
         after_any=_spoken_dependencies(spec.after_any, spec.after_any_ranges),
         array_index=spec.array_index,
@@ -210,6 +238,21 @@ def answer_of(
         model=spec.model_name or None,
         require_fit=spec.require_fit,
         request_id=request_id or None,
+        snapshot=SnapshotRequest(**asdict(spec.snapshot)) if spec.snapshot else None,
+        files=dict(spec.files),
+        store_result=spec.store_result,
+        result=result or None,
+        notify=[notice_text(notice) for notice in spec.notify],
+        booking=format_booking_id(ask.booking) if ask.booking else None,
+        console=_spoken_console(spec.console),
+    )
+
+
+def _spoken_console(console: Console | None) -> ConsoleRequest | None:
+    if console is None:
+        return None
+    return ConsoleRequest(
+        terminal=console.terminal, columns=console.columns, rows=console.rows, linger=console.linger_seconds
     )
 
 
@@ -234,3 +277,10 @@ def gpu_ids(placement: Placement | None) -> list[str]:
 def origin_of(told: TaskAnswer, attempt: int) -> int:
     """Return the origin of an attempt: the random number of the scheduler that placed it."""
     return next((origin for first, origin in reversed(told.origins) if first <= attempt), 0)
+
+
+def _submit_process(found: SubmitProcess | None) -> SubmitProcessRequest | None:
+    if found is None:
+        return None
+    limits = dict(found.limits) or None
+    return SubmitProcessRequest(host=found.host, python=found.python or None, umask=found.umask, limits=limits)  # type: ignore[arg-type]

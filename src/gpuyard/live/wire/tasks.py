@@ -5,17 +5,31 @@ only several fields together can get wrong. Both answer with one sentence (`Wron
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, MsgspecError, Raw, Struct, field, json
 from msgspec.structs import asdict, replace
 
+from gpuyard.core.domain.notice import MOST_NOTICES
 from gpuyard.core.domain.precision import Precision
-from gpuyard.core.domain.task import Estimate, Resources, Share, TaskRange, TaskSpec, ranges_in
+from gpuyard.core.domain.task import (
+    CodeSnapshot,
+    Console,
+    Estimate,
+    Resources,
+    Share,
+    SubmitProcess,
+    TaskRange,
+    TaskSpec,
+    ranges_in,
+)
 from gpuyard.core.domain.validation import check_spec
-from gpuyard.core.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId
+from gpuyard.core.domain.values import MILLI, PARAMETER_PREFIX, Link, OnLost, Preemption, TaskClass, TaskId, TenantId
 from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.input.strict import Strict, WrongRequest, repeated_key
+from gpuyard.live.wire.blobs import BlobFileName, Sha256
+from gpuyard.live.wire.booking_answers import BookingReference, parse_booking_id
 from gpuyard.live.wire.limits import (
     AbsolutePath,
     CpuCount,
@@ -33,6 +47,7 @@ from gpuyard.live.wire.limits import (
     TenantName,
     Title,
 )
+from gpuyard.live.wire.notices import NoticeText, notice_of
 
 HIGH = (TaskClass.ONLINE, 80)
 LOW = (TaskClass.BATCH, 20)
@@ -62,8 +77,10 @@ RESERVED_VARIABLES = frozenset(
         "NODE_RANK",
     }
 )
-"""Reserved variables: GPUs and rank of a task. All names that begin with GPUYARD_ are reserved, too."""
+"""Reserved variables: GPUs and rank of a task. All names that begin with GPUYARD_ are reserved, too, except parameters."""
 
+LimitName: TypeAlias = Literal["nofile", "stack", "memlock", "core"]
+"""Resource limits that travel with a task."""
 TaskReference: TypeAlias = Annotated[
     Annotated[int, Meta(ge=1, le=LARGEST_ID)]
     | Annotated[str, Meta(pattern=r"^((task-)?[1-9][0-9]{0,18}|tasks\[(0|[1-9][0-9]{0,5})\])$(?!\n)")],
@@ -82,9 +99,11 @@ Environment: TypeAlias = Annotated[dict[EnvName, Argument], Meta(max_length=4096
 
 
 class ArrayRequest(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Number of copies of the task; each has its number, from 0, in GPUYARD_ARRAY_INDEX."""
+    """Number of copies of the task; each has its number, by default from 0, in GPUYARD_ARRAY_INDEX."""
 
     count: Annotated[int, Meta(ge=1, le=10_000)]
+    first: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    """The number of the first copy; above 0 to submit part of an array again."""
 
 
 class WorkRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,6 +127,41 @@ class WorkRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     parameters: Annotated[float, Meta(gt=0, le=1e18)] | None = None
     torch: Annotated[float, Meta(ge=1, le=10_000)] = 211.0
     """Its version, in hundredths."""
+
+
+class SnapshotRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The code of a task, as it was at its submission."""
+
+    manifest: Sha256
+    """The blob that lists its files."""
+    commit: Annotated[str, Meta(max_length=64, pattern=r"^[0-9a-f]*$(?!\n)")] = ""
+    """The commit of the folder; empty: it is not in a repository."""
+    dirty: bool = False
+    """Whether the folder had changes that are not in the commit."""
+
+
+class SubmitProcessRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the task gets from the process that submits it, besides environment variables."""
+
+    host: Annotated[str, Meta(max_length=200)] = ""
+    """Its machine: name and a hash of its id. On any other machine PATH is limited to the environment and the home folder."""
+    python: AbsolutePath | None = None
+    """The Python of the virtual or conda environment. It must exist on the node, or the attempt is not launched."""
+    umask: Annotated[int, Meta(ge=0, le=0o777)] | None = None
+    limits: Annotated[dict[LimitName, Annotated[int, Meta(ge=-1, le=LARGEST_ID)]], Meta(max_length=8)] | None = None
+    """Soft limits, up to the hard limits of the node; -1: unlimited."""
+
+
+class ConsoleRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
+    """A terminal of a task, or its open standard input."""
+
+    terminal: bool = True
+    """False: only standard input is open; output goes to the log as usual."""
+    columns: Annotated[int, Meta(ge=1, le=9999)] = 80
+    """The size at the start; a client that attaches changes it."""
+    rows: Annotated[int, Meta(ge=1, le=9999)] = 24
+    linger: Annotated[float, Meta(ge=0, le=604_800)] | None = 900.0
+    """Seconds that the task goes on without a client before its terminal is closed; null: for ever."""
 
 
 class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
@@ -144,6 +198,8 @@ class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fi
     """Maximum run time of one attempt, in seconds; also for leases."""
     grace: PositiveSeconds | None = None
     """Seconds between SIGTERM and SIGKILL when the task is stopped, to save its state. Default: that of the node."""
+    console: ConsoleRequest | None = None
+    """A terminal, or an open standard input, to which clients are attached. Default: the command reads nothing."""
     retries: RetryCount | None = None
     """Number of retries after failures of the task. A lost node does not count."""
     depends_on: TaskReferences | None = None
@@ -164,6 +220,18 @@ class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fi
     link: Link | None = None
     require_fit: bool | None = None
     """Reject the task if no current node is large enough, instead of waiting for a suitable node to join."""
+    snapshot: SnapshotRequest | None = None
+    """Run in a fresh copy of these files, which is the work dir."""
+    files: Annotated[dict[BlobFileName, Sha256], Meta(max_length=64)] | None = None
+    """Blobs that the task finds as files of these names, in the folder GPUYARD_FILES_DIR."""
+    store_result: bool | None = None
+    """Store the file GPUYARD_RESULT_FILE that the task leaves, as a blob; `result` of the task names it."""
+    submit_process: SubmitProcessRequest | None = None
+    """Umask, soft limits and machine of the process that submits the task; `gpuyard submit` and `run` send them."""
+    booking: BookingReference | None = None
+    """Use the GPUs of this booking: start when it begins; after its end the task waits like all others."""
+    notify: Annotated[list[NoticeText], Meta(max_length=MOST_NOTICES)] | None = None
+    """Who is told about the task, each as `start,end,fail:TARGET`."""
 
 
 class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -266,14 +334,54 @@ def specs_of(
         model_name=request.model or "",
         work=work_of(request),
         grace_seconds=None if request.command is None else request.grace or default_grace,
+        snapshot=None if request.snapshot is None else CodeSnapshot(**asdict(request.snapshot)),
+        files=tuple(sorted(request.files.items())) if request.files else (),
+        store_result=bool(request.store_result),
+        submit_process=_submit_process_of(request.submit_process),
+        console=console_of(request),
     )
+    if request.notify:
+        spec = replace(spec, notify=tuple(notice_of(text) for text in request.notify))
     if request.command is None:
         _check_lease(request)
+    if request.store_result and (request.nodes or 1) > 1:
+        message = f"store_result needs a task on one node, but nodes is {request.nodes}: its parts would leave several results."
+        raise WrongRequest("Contradiction", message, "store_result")
     if wrong := check_spec(spec):
         raise WrongRequest(wrong.code, wrong.sentence())
     if request.array is None:
         return [spec]
-    return [replace(spec, array_index=index) for index in range(request.array.count)]
+    first = request.array.first
+    indices = range(first, first + request.array.count)
+    if not spec.notify or request.array.count == 1:
+        return [replace(spec, array_index=index) for index in indices]
+    return [
+        replace(
+            spec,
+            array_index=index,
+            notify=tuple(replace(one, place=index - first, count=request.array.count) for one in spec.notify),
+        )
+        for index in indices
+    ]
+
+
+def _submit_process_of(request: SubmitProcessRequest | None) -> SubmitProcess | None:
+    if request is None:
+        return None
+    limits = tuple(sorted((request.limits or {}).items()))
+    return SubmitProcess(request.host, request.python or "", request.umask, limits)
+
+
+def console_of(request: TaskRequest) -> Console | None:
+    """Return the console of a request; it belongs to one command on one node."""
+    asked = request.console
+    if asked is None:
+        return None
+    for name, given in (("nodes", (request.nodes or 1) > 1), ("array", request.array is not None)):
+        if given:
+            message = f"A task with a console has one command on one node; omit {name} or console."
+            raise WrongRequest("Contradiction", message, "console")
+    return Console(asked.terminal, asked.columns, asked.rows, asked.linger)
 
 
 def work_of(request: TaskRequest) -> WorkloadSpec | None:
@@ -346,6 +454,7 @@ def resources_of(request: TaskRequest) -> Resources:
         labels=tuple(sorted(request.labels.items())) if request.labels else (),
         link=request.link or Link.ANY,
         speeds=tuple(sorted(request.gpu_speeds.items())) if request.gpu_speeds else (),
+        booking=0 if request.booking is None else parse_booking_id(request.booking),
     )
 
 
@@ -391,7 +500,19 @@ def command_of(command: str | list[str] | None) -> tuple[str, ...] | str | None:
 
 def _check_lease(request: TaskRequest) -> None:
     """Refuse fields of a process in a request without a command: a lease has no process, so the command is missing."""
-    for name in ("env", "secrets", "work_dir", "retries", "grace"):
+    process_fields = (
+        "env",
+        "secrets",
+        "work_dir",
+        "retries",
+        "grace",
+        "snapshot",
+        "files",
+        "store_result",
+        "submit_process",
+        "console",
+    )
+    for name in process_fields:
         if getattr(request, name):
             raise WrongRequest("MissingField", f"{name} is given, but the task has no command.", "command")
 
@@ -407,13 +528,19 @@ def _env_of(request: TaskRequest) -> tuple[tuple[str, str], ...]:
         name = min(twice)
         raise WrongRequest("Contradiction", f"{name} is in env and in secrets; remove one of them.", f"secrets.{name}")
     _check_size(request.command, env, secrets)
-    return tuple(sorted(env.items()))
+    return _one_of_equals(tuple(sorted(env.items())))
+
+
+@lru_cache(64)
+def _one_of_equals(variables: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return the same object for equal environments: those of the tasks of a sweep or of a user take memory once."""
+    return variables
 
 
 def check_names(where: str, names: Mapping[str, str]) -> None:
     """Refuse variables that only gpuyard sets."""
     for name in names:
-        if name in RESERVED_VARIABLES or name.startswith("GPUYARD_"):
+        if name in RESERVED_VARIABLES or (name.startswith("GPUYARD_") and not name.startswith(PARAMETER_PREFIX)):
             message = f"{name} is set by gpuyard for every task; remove it from {where}."
             raise WrongRequest("ReservedName", message, f"{where}.{name}")
 

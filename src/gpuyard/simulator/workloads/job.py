@@ -25,3 +25,5 @@ class Job(NamedTuple):
     """GPU models it can run on; empty means all."""
     speeds: Speeds = ()
     """Relative speed on GPU models; `seconds` is the time on the fastest. Empty means equal on all."""
+    command: str = ""
+    """Its command line, by which similar jobs without a name are recognized; empty: not recorded."""

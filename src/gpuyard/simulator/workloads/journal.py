@@ -16,6 +16,7 @@ tasks that had not ended when the journal did is unknown; they are left out and 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import inf
@@ -111,30 +112,44 @@ class JournalWorkload:
                 yield at, coming
 
 
-def read_journal(folder: Path) -> JournalWorkload:
-    """Read the journal of a data folder, or the folder of a journal. It is only read, and may be in use."""
-    place = folder / "journal" if (folder / "journal").is_dir() else folder
+def read_journal(source: Path | str) -> JournalWorkload:
+    """Read a journal: of a data folder, in a folder, or in a database by its URL. It is only read, and may be in use."""
+    place = Path(source) / "journal" if not is_database(source) and (Path(source) / "journal").is_dir() else source
+    shown = _shown(place)
     reader = _Reader()
-    for record in _records(place):
+    for record in _records(place, shown):
         if not reader.read and record.seq > 1:
             raise NothingToReplay(
-                f"The journal in {shown_path(place)} begins with event {record.seq}, and earlier events are "
+                f"The journal in {shown} begins with event {record.seq}, and earlier events are "
                 "needed: copy it to a folder together with the retired events (storage.retired_dir)."
             )
         reader.hear(record.at, record.event)
     found = reader.found()
     if not found.tasks:
-        raise NothingToReplay(
-            f"No task has ended in the journal in {shown_path(place)}, so there is nothing to simulate."
-        )
+        raise NothingToReplay(f"No task has ended in the journal in {shown}, so there is nothing to simulate.")
     return found
 
 
-def _records(place: Path) -> Iterator[Record]:
+def is_database(source: Path | str) -> bool:
+    """Whether this is the URL of a database, and not a folder."""
+    return str(source).startswith(("postgresql://", "postgres://"))
+
+
+def _shown(place: Path | str) -> str:
+    return "the database" if is_database(place) else shown_path(Path(place))
+
+
+def _records(place: Path | str, shown: str) -> Iterator[Record]:
     try:
-        yield from read_folder(place)
+        if is_database(place):
+            from gpuyard.core.journal.stores.postgres_follower import PostgresFollower  # needs psycopg
+
+            with closing(PostgresFollower.open(str(place))) as follower:
+                yield from follower.read()
+        else:
+            yield from read_folder(Path(place))
     except NoJournal:
-        raise NothingToReplay(f"There is no journal in {shown_path(place)}.") from None
+        raise NothingToReplay(f"There is no journal in {shown}.") from None
 
 
 class _Reader:

@@ -7,6 +7,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.kind_name import LONGEST_NAME, kind_name
 from gpuyard.core.domain.task import Resources, Share, TaskSpec
 from gpuyard.core.domain.tenant import Split
 from gpuyard.core.domain.values import MILLI, Preemption, TaskId, TenantId
@@ -20,6 +21,8 @@ from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.world import TaskBehavior
 
 TENANT = TenantId("all")
+NO_COMMAND = "true"
+"""The command of a job whose command is not recorded; it has no kind name."""
 
 
 class JobSource(Protocol):
@@ -83,8 +86,17 @@ class JobsOnCluster:
             preemption = Preemption.CHECKPOINT if may_stop else Preemption.NEVER
             saving = None if self.checkpoints is None else self.checkpoints.behavior(ask.nodes, draw)
             run = TaskBehavior(job.seconds, speeds=job.speeds, saving=saving if may_stop else None)
-            spec = TaskSpec(TENANT, ask, name=job.name, user=job.user, command="true", preemption=preemption)
-            asked = TaskFeatures(job.user, "", job.name, job.gpus * job.fraction_milli / MILLI, job.pool)
+            spec = TaskSpec(
+                TENANT, ask, name=job.name, user=job.user, command=job.command or NO_COMMAND, preemption=preemption
+            )
+            asked = TaskFeatures(
+                job.user,
+                "",
+                (job.name or job.command)[:LONGEST_NAME],
+                job.gpus * job.fraction_milli / MILLI,
+                job.pool,
+                kind_name(job.name, job.command),
+            )
             yield job.submit, (Arrival(TaskId(place), spec, asked, run),)
 
 

@@ -2,6 +2,7 @@
 
     submit_s, duration_s, gpu_num    submission time, run time, number of GPUs
     user, name, state                optional; all jobs count, in any state
+    command                          optional; its program tells which jobs without a name are similar
     gpu_fraction                     optional: the share of its one GPU that a job requests, default all of it
     vc                               optional; used as the user of jobs without one
     any other column                 can be named as the pool
@@ -69,7 +70,18 @@ def read_trace(path: Path, pool: str | None = None) -> Trace:
         if pool and not row[pool]:
             raise WrongTrace(f"{where}: {pool} is empty; it must be the pool of the job.")
         user, where_to, name = row.get("user") or row.get("vc", ""), row[pool] if pool else "", row.get("name", "")
-        jobs.append(Job(submit, seconds, int(gpus), user, where_to, name, _fraction(row, gpus, where)))
+        jobs.append(
+            Job(
+                submit,
+                seconds,
+                int(gpus),
+                user,
+                where_to,
+                name,
+                _fraction(row, gpus, where),
+                command=row.get("command", ""),
+            )
+        )
     if not jobs:
         raise WrongTrace(f"{shown_path(path)}: the file contains no jobs with GPUs.")
     if out_of_order:

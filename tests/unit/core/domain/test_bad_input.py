@@ -1,12 +1,14 @@
 """Bad input gets one clear sentence with a code, and changes nothing."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from math import inf, nan
 
 import pytest
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import refusals as no
+from gpuyard.core.domain.instants import utc_text
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Estimate, NewTask, Resources, Share, TaskSpec
@@ -326,7 +328,17 @@ def test_a_reason_to_wait_reads_well(refusal: no.Refusal, sentence: str) -> None
 
 
 def test_no_reason_to_wait_shows_an_instant_as_a_number() -> None:
-    """The domain has no calendar: instants are in fields, for the caller to format."""
+    """An instant in a sentence is a date with its time zone."""
     for kind in no.REFUSALS:
         assert "{until}" not in kind.text, kind
-        assert "_at}" not in kind.text, kind
+        if "_at}" in kind.text:
+            values = {"node": NodeId("n"), "begins_at": 3600.0, "ends_at": 7200.0}
+            filled = kind(**{name: values.get(name, 3) for name in kind.__struct_fields__})
+            assert "1970-01-01 01:00 UTC" in filled.sentence(), kind
+            assert "7200" not in filled.sentence(), kind
+
+
+def test_a_date_is_the_one_of_the_calendar() -> None:
+    for seconds in (0, 951_782_399, 951_782_400, 1_709_164_800, 1_782_864_059, 4_102_444_800, 13_574_563_200):
+        expected = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        assert utc_text(float(seconds)) == expected

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuyard.core.domain.placement import Placement, Slice
-from gpuyard.core.domain.remaining_time import AGES, RemainingTimeLevels
+from gpuyard.core.domain.remaining_time import AGES, UNKNOWN_LEVELS, RemainingTimeLevels
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Estimate, Resources, Share, TaskSpec
 from gpuyard.core.domain.tenant import Tenant
@@ -38,10 +38,16 @@ def waiting(
     run_level: int | None = None,
     preemption: Preemption = Preemption.CHECKPOINT,
     unpredictable: bool = False,
+    name: str = "",
+    user: str = "ada",
+    command: str | None = None,
+    kind_varies: bool = False,
 ) -> OpenTask:
     spec = TaskSpec(
         TEAM,
         Resources(gpus=2),
+        name=name,
+        user=user,
         task_class=TaskClass.ONLINE if online else TaskClass.BATCH,
         priority=priority,
         estimate=estimate,
@@ -50,6 +56,8 @@ def waiting(
         run_level=run_level,
         preemption=preemption,
         unpredictable=unpredictable,
+        command=command,
+        kind_varies=kind_varies,
     )
     made = OpenTask(TaskId(1), spec, TenantUsage(Tenant(TEAM), 0.0), since)
     made.served_seconds, made.gpu_seconds = served_seconds, gpu_seconds
@@ -73,6 +81,9 @@ tasks = st.builds(
     timeout_seconds=st.one_of(st.none(), st.floats(1, 1e5)),
     preemption=st.sampled_from((Preemption.CHECKPOINT, Preemption.REQUEUE)),
     unpredictable=st.booleans(),
+    name=st.sampled_from(("", "sweep", "sweep-2")),
+    kind_varies=st.booleans(),
+    remaining_time_levels=st.sampled_from(((), (2, 1), (0, 1, 2))),
 )
 
 
@@ -376,6 +387,68 @@ def test_by_default_a_task_of_unpredictable_length_is_stopped_for_one_that_is_mo
     assert outranks("default", waiting(8.0), hour, 8.0)
     assert outranks("default", waiting(8.0, priority=60), minutes, 8.0)
     assert outranks("default", waiting(6.0), running(6.1 + WEEK, unpredictable=True), 8.0 + WEEK), "waiting counts"
+
+
+def test_by_default_a_task_of_which_nothing_is_known_is_stopped_only_for_one_that_is_known_to_end_soon() -> None:
+    late = running(7.0, remaining_time_levels=UNKNOWN_LEVELS, served_seconds=40_000.0)
+    assert not outranks("default", waiting(5.0, remaining_time_levels=UNKNOWN_LEVELS), late, 8.0), (
+        "nor is it known of the other"
+    )
+    assert not outranks("default", waiting(8.0, remaining_time_levels=(1,)), late, 8.0)
+    assert outranks("default", waiting(8.0, remaining_time_levels=(0,)), late, 8.0)
+
+
+def test_by_default_a_named_task_that_comes_closer_to_its_end_is_stopped_only_for_one_more_than_a_level_ahead() -> None:
+    falls, rises = (2, 2, 1), (2, 2, 3)
+    sweep = running(7.0, name="sweep", remaining_time_levels=falls)
+    assert not outranks("default", waiting(5.0, remaining_time_levels=(2,)), sweep, 8.0)
+    assert not outranks("default", waiting(9.0, remaining_time_levels=(1,)), sweep, 9.0)
+    assert outranks("default", waiting(9.0, remaining_time_levels=(0,)), sweep, 9.0)
+    for other in (
+        running(7.0, name="sweep", remaining_time_levels=rises),
+        running(7.0, remaining_time_levels=falls),
+        running(7.0, name="new"),
+    ):
+        assert outranks("default", waiting(5.0, remaining_time_levels=other.spec.remaining_time_levels), other, 8.0)
+
+
+def test_by_default_a_task_is_spared_from_others_of_its_user_with_its_name() -> None:
+    spares = POLICIES["default"].spares
+    assert spares is not None
+    sweep = running(7.0, name="sweep")
+    assert spares(waiting(5.0, name="sweep"), sweep)
+    assert spares(waiting(5.0, name="sweep", priority=40), sweep)
+    assert not spares(waiting(5.0, name="sweep", priority=51), sweep), "its user wants it first"
+    assert not spares(waiting(5.0, name="sweep", online=True), sweep)
+    assert not spares(waiting(5.0, name="sweep", user="bob"), sweep)
+    assert not spares(waiting(5.0, name="other"), sweep)
+    assert not spares(waiting(5.0), running(7.0)), "tasks without a name are not known to be alike"
+    assert not spares(waiting(5.0, name="sweep", user=""), running(7.0, name="sweep", user=""))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"name": "train-lr0.1-seed3"}, {"name": "train-lr0.01-seed12"}),
+        ({"command": "python train.py --seed 3"}, {"command": "python train.py --seed 4"}),
+    ],
+)
+def test_by_default_tasks_of_one_kind_are_treated_as_if_they_had_one_name(
+    one: dict[str, str], other: dict[str, str]
+) -> None:
+    spares, falls = POLICIES["default"].spares, (2, 2, 1)
+    assert spares is not None
+    assert spares(waiting(5.0, **one), running(7.0, **other))  # type: ignore[arg-type]
+    assert not spares(waiting(5.0, user="bob", **one), running(7.0, **other))  # type: ignore[arg-type]
+    holds = running(7.0, remaining_time_levels=falls, **other)
+    assert not outranks("default", waiting(9.0, remaining_time_levels=(1,)), holds, 9.0)
+
+
+def test_by_default_a_task_of_a_kind_that_is_known_to_vary_is_not_spared() -> None:
+    spares = POLICIES["default"].spares
+    assert spares is not None
+    assert not spares(waiting(5.0, name="trial"), running(7.0, name="trial", kind_varies=True))
+    assert not spares(waiting(5.0, name="trial", kind_varies=True), running(7.0, name="trial"))
 
 
 outlooks = st.lists(st.integers(0, 4), max_size=AGES).map(tuple)

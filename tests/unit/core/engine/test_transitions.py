@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from gpuyard.core.domain import events
+from gpuyard.core.domain.booking import Booking
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.errors import UnknownEvent
+from gpuyard.core.domain.notice import Moment
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Resources, TaskSpec
@@ -168,7 +170,23 @@ def test_all_other_events_can_be_applied_to_an_empty_cluster() -> None:
         events.TenantSet: events.TenantSet(Tenant(TenantId("team"))),
         events.SplitSet: events.SplitSet(Split()),
         events.SettingsChanged: events.SettingsChanged(Settings()),
+        events.BookingMade: events.BookingMade(Booking(1, TenantId("team"), 60.0, 120.0, ())),
     }
-    assert set(free) | set(MAKE) | {events.ReservationDropped} == set(events.EVENTS)
+    booked: dict[type[events.Event], events.Event] = {
+        events.BookingMoved: events.BookingMoved(1, ()),
+        events.BookingBegan: events.BookingBegan(1),
+        events.BookingEnded: events.BookingEnded(1, Cause(CauseKind.TIME_CAME)),
+    }
+    assert set(free) | set(MAKE) | set(booked) | {events.ReservationDropped, events.NoticeSettled} == set(events.EVENTS)
     for event in free.values():
         apply_event(State(), event)
+    state = State()
+    apply_event(state, free[events.BookingMade])
+    with pytest.raises(UnknownEvent, match="NoticeSettled"):
+        apply_event(State(), events.NoticeSettled(TASK, 0, Moment.END, delivered=True))
+    for event in booked.values():
+        with pytest.raises(UnknownEvent, match="booking 1, which is unknown"):
+            apply_event(State(), event)
+        apply_event(state, event)
+    with pytest.raises(UnknownEvent, match="a number that was used before"):
+        apply_event(state, free[events.BookingMade])

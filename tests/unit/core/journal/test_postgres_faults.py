@@ -516,7 +516,7 @@ def test_readers_connect_again_when_their_connection_was_lost(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("version", "error", "message"),
-    [(2, JournalFromFuture, "a newer one created them"), (0, JournalError, "gpuyard journal copy")],
+    [(3, JournalFromFuture, "a newer one created them"), (0, JournalError, "gpuyard journal copy")],
 )
 def test_tables_of_another_version_are_refused_with_the_way_out(
     url: str, version: int, error: type[JournalError], message: str
@@ -575,6 +575,12 @@ def test_a_database_without_a_journal_is_not_changed_by_a_reader(url: str) -> No
 def test_a_wrong_address_is_an_error_that_names_it(wrong: str, message: str) -> None:
     with pytest.raises(JournalError, match=message):
         PostgresJournal.open(wrong, waits=SHORT)
+
+
+def test_an_address_without_a_host_stays_as_it_is() -> None:
+    for url in ("postgresql:///gpuyard", "postgresql:///gpuyard?connect_timeout=3", "postgresql://a,b/db?host=c"):
+        address = DatabaseAddress.parse(f"{url}{'&' if '?' in url else '?'}schema=lab")
+        assert (address.conninfo, address.schema) == (url, "lab")
 
 
 def test_messages_do_not_contain_the_password(tmp_path: Path) -> None:

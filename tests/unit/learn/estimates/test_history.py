@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from gpuyard.core.domain.task import Estimate
-from gpuyard.learn.estimates.history import LEAST_RUNS, MOST_KINDS, HistoryPredictor, TaskFeatures
+from gpuyard.learn.estimates.history import LEAST_RUNS, MOST_KINDS, HistoryPredictor, TaskFeatures, features_from
 
 ANN = TaskFeatures("ann", "", "train", 8.0)
 
@@ -105,6 +105,22 @@ def test_estimates_of_users_do_not_widen_the_range() -> None:
     for _ in range(100):
         history.ended(ANN, 100.0, 0.0, Estimate(1.0, 1.0, 1.0))
     assert told(history).high_seconds < 200.0
+
+
+def test_a_task_with_a_new_name_is_estimated_from_its_kind() -> None:
+    history = HistoryPredictor()
+    for number in range(20):
+        history.ended(TaskFeatures("ann", "", f"trial-{number}", 8.0, kind="trial"), 3_600.0, 0.0)
+        history.ended(TaskFeatures("ann", "", f"eval-{number}", 8.0, kind="eval"), 60.0, 0.0)
+    assert told(history, TaskFeatures("ann", "", "trial-99", 8.0, kind="trial")).seconds > 2_400.0
+    assert told(history, TaskFeatures("ann", "", "eval-99", 8.0, kind="eval")).seconds < 120.0
+
+
+def test_tasks_without_a_name_are_known_by_command_and_kind() -> None:
+    one, other = (features_from("team", "ann", "", "", f"python a.py --seed {seed}", 1.0) for seed in (1, 2))
+    assert one != other
+    assert one.kind == other.kind == "python a.py"
+    assert features_from("team", "ann", "", "lease-1", None, 1.0).kind == ""
 
 
 def test_names_that_never_recur_do_not_fill_the_memory() -> None:

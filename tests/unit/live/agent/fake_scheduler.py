@@ -18,20 +18,24 @@ from gpuyard.live.agent.link import AgentLink, LinkOptions
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
-from gpuyard.live.wire.rpc import LOG_REQUEST, agents_handler
+from gpuyard.live.wire.rpc import CHANNEL_REQUEST, LOG_REQUEST, agents_handler
+from tests.unit.live.blobless import Blobless
 
 PATIENCE_SECONDS = 20.0
 TOKEN = "what both sides know"
 
 
-class PlayedScheduler:
+class PlayedScheduler(Blobless):
     def __init__(self) -> None:
         self.token, self.yard, self.epoch, self.origin = TOKEN, "yard", 1, 7
+        self.voting: list[str] = []
         self.registrations: list[pb.Registration] = []
         self.heartbeats: asyncio.Queue[pb.Heartbeat] = asyncio.Queue()
         self.goodbyes: asyncio.Queue[pb.Goodbye] = asyncio.Queue()
         self.reports: asyncio.Queue[pb.Report] = asyncio.Queue()
         self.log_requests: asyncio.Queue[str] = asyncio.Queue()
+        self.channel_requests: asyncio.Queue[str] = asyncio.Queue()
+        self.channel_frames: asyncio.Queue[pb.ChannelFrame] = asyncio.Queue()
         self.nobody_reads = asyncio.Event()
         """Set to end all streams of output."""
         self._words: asyncio.Queue[pb.SchedulerMessage] = asyncio.Queue()
@@ -45,7 +49,12 @@ class PlayedScheduler:
         assert request.proof == proof.agent_proof(self.token, request.nonce, request.agent_nonce, request.body)
         self.registrations.append(pb.Registration.FromString(request.body))
         return pb.Welcome(
-            yard=self.yard, epoch=self.epoch, origin=self.origin, session="session", offline_after_seconds=15.0
+            yard=self.yard,
+            epoch=self.epoch,
+            origin=self.origin,
+            session="session",
+            offline_after_seconds=15.0,
+            voting=self.voting,
         )
 
     async def connect(
@@ -68,6 +77,12 @@ class PlayedScheduler:
                 self.goodbyes.put_nowait(message.goodbye)
             for report in message.reports:
                 self.reports.put_nowait(report)
+
+    async def channel(self, frames: AsyncIterator[pb.ChannelFrame], context: Any) -> AsyncIterator[pb.ChannelFrame]:
+        self.channel_requests.put_nowait(dict(context.invocation_metadata())[CHANNEL_REQUEST])
+        async for frame in frames:
+            self.channel_frames.put_nowait(frame)
+        yield pb.ChannelFrame(end=True)
 
     async def send_log(self, chunks: AsyncIterator[pb.LogChunk], context: Any) -> pb.LogReceipt:  # noqa: ARG002
         self.log_requests.put_nowait(dict(context.invocation_metadata())[LOG_REQUEST])

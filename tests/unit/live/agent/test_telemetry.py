@@ -31,16 +31,23 @@ def starts() -> Iterator[Starter]:
         key: AttemptKey | None = None, program: str = "import time; time.sleep(600)", session: bool = False
     ) -> int:
         env = {} if key is None else {process_tag.NAME: process_tag.value(FOLDER_MARK, key)}
-        process = subprocess.Popen([sys.executable, "-c", program], env=env, start_new_session=session)
+        words = [sys.executable, "-c", program]
+        process = subprocess.Popen(words, env=env, start_new_session=session)
         started.append(process)
-        while not Path(f"/proc/{process.pid}/comm").read_text().startswith("python"):
-            time.sleep(0.001)  # for a moment it still bears our name
+        shown = "".join(f"{word}\0" for word in words)
+        while Path(f"/proc/{process.pid}/cmdline").read_text() != shown and not _is_over(process.pid):
+            time.sleep(0.001)  # for a moment it still shows our name, or no arguments and environment at all
         return process.pid
 
     yield start
     for process in started:
         process.kill()
         process.wait()
+
+
+def _is_over(pid: int) -> bool:
+    found = proc.process(pid)
+    return found is None or found.is_over
 
 
 def judge(pid: int, *occupants: Occupant, display: bool = False) -> GpuReading:
@@ -101,7 +108,7 @@ def test_a_desktop_that_computes_a_little_does_not(starts: Starter) -> None:
 
 def test_an_ended_process_does_not(starts: Starter) -> None:
     pid = starts(program="")
-    until(lambda: (found := proc.process(pid)) is None or found.is_over)
+    until(lambda: _is_over(pid))
     os.waitpid(pid, 0)
     assert judge(pid).health == GpuHealth.OK
 

@@ -19,6 +19,7 @@ from gpuyard.live.control_plane.access import refusals as no
 from gpuyard.live.control_plane.access.principal import AuthMethod, Denied, Principal, Role
 from gpuyard.live.control_plane.access.store import AccessStore, NewToken, User
 from gpuyard.live.control_plane.access.throttle import FREE_FAILURES, LONGEST_WAIT_SECONDS
+from gpuyard.live.control_plane.stores.cluster_records import SqliteRecords
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreFromFuture, StoreLocked
 from tests.unit.live.control_plane.clusters import until
 
@@ -49,6 +50,11 @@ class StoreFile:
     def restart(self, hasher: PasswordHasher = QUICK) -> None:
         self.store.close()
         self.store = self.open(hasher)
+
+    @property
+    def records(self) -> SqliteRecords:
+        assert isinstance(self.store._records, SqliteRecords)
+        return self.store._records
 
     def token(self, username: str = "ann", expires_at: float | None = None) -> NewToken:
         made = self.store.make_token(username, "laptop", expires_at)
@@ -358,13 +364,13 @@ def test_last_uses_that_cannot_be_written_now_are_written_later(
     made = store_file.token()
 
     async def story() -> None:
-        store_file.store._database.execute("PRAGMA query_only = ON")
+        store_file.records._database.execute("PRAGMA query_only = ON")
         store_file.store.find(made.secret, HERE)
         with capture_logs() as said:
-            noting = asyncio.create_task(server._note_uses(store_file.store))
+            noting = asyncio.create_task(server.note_uses(store_file.store))
             await until(lambda: [line["event"] for line in said].count("token_use_write_failed") > 1)
         assert store_file.store._used
-        store_file.store._database.execute("PRAGMA query_only = OFF")
+        store_file.records._database.execute("PRAGMA query_only = OFF")
         await until(lambda: not store_file.store._used)
         noting.cancel()
 
@@ -375,7 +381,7 @@ def test_last_uses_that_cannot_be_written_now_are_written_later(
 
 def test_a_store_that_cannot_be_written_can_be_closed(store_file: StoreFile) -> None:
     store_file.store.find(store_file.token().secret, HERE)
-    store_file.store._database.execute("PRAGMA query_only = ON")
+    store_file.records._database.execute("PRAGMA query_only = ON")
     store_file.restart()
     assert store_file.store.user("ann") is not None
 
@@ -449,6 +455,7 @@ def test_an_unwritable_folder_is_reported_in_one_sentence(tmp_path: Path) -> Non
     program = """
 import os, sys
 from pathlib import Path
+from gpuyard.live.control_plane.stores.cluster_records import SqliteRecords
 from gpuyard.live.control_plane.stores.database import StoreError
 from gpuyard.live.control_plane.access.store import AccessStore
 if os.getuid() == 0:

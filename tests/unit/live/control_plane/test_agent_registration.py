@@ -488,6 +488,18 @@ def test_a_replayed_registration_is_refused(tmp_path: Path) -> None:
     run(story)
 
 
+def test_an_agent_is_told_where_to_vote(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_scheduler(tmp_path) as (yard, address):
+            hand = Hand(address)
+            assert list((await hand.joins()).voting) == []
+            yard.agents.registration.voting_for = lambda node: ["0.0.0.0:9092", f"{node}:9092"]
+            assert list((await hand.joins()).voting) == ["0.0.0.0:9092", "n:9092"]
+            await hand.leaves()
+
+    run(story)
+
+
 def test_a_successor_waits_as_long_as_its_predecessor_told_the_nodes(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_scheduler(tmp_path, offline_after_seconds=60.0) as (scheduler, address):

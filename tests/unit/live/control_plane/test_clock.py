@@ -82,6 +82,40 @@ def test_it_never_runs_backwards_and_never_begins_before_the_last_event() -> Non
     assert seen[0] >= 2_000_000.0
 
 
+@pytest.mark.parametrize("apart", [-300.0, 300.0])
+def test_a_standby_with_another_wall_clock_continues_the_time_of_the_leader(apart: float) -> None:
+    leader, standby = Machine(), Machine(wall=1_000_000.0 + apart)
+    of_leader, of_standby = EngineClock(0.0, leader), EngineClock(0.0, standby)
+    for _ in range(10):
+        leader.passes(5.0)
+        standby.passes(5.0)
+        of_standby.keep_up(of_leader())
+    last_event_at = of_leader()
+    standby.passes(2.0)
+    of_standby.continue_from(last_event_at)
+    assert of_standby() - last_event_at == pytest.approx(2.0, abs=1.1), "two seconds have passed, and not five minutes"
+    standby.passes(10.0)
+    assert of_standby() - last_event_at == pytest.approx(12.0, abs=1.2)
+
+
+def test_a_standby_that_has_heard_nothing_of_late_begins_at_the_last_event_and_its_time_passes() -> None:
+    machine = Machine()
+    clock = EngineClock(0.0, machine)
+    clock.continue_from(machine.now + 300.0)
+    began = clock()
+    assert began == pytest.approx(machine.now + 300.0)
+    machine.passes(10.0)
+    assert clock() - began == pytest.approx(10.0, rel=0.011)
+
+
+def test_the_delay_of_events_does_not_set_a_standby_back() -> None:
+    machine = Machine()
+    clock = EngineClock(0.0, machine)
+    before = clock()
+    clock.keep_up(before - 0.5)
+    assert clock() == before
+
+
 def test_an_unreadable_note_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "clock.json").write_text("{")
     assert read_note(tmp_path / "clock.json") is None

@@ -18,7 +18,7 @@ def _journal_with_two_snapshots(folder: Path, *, segment_events: int = 65_536) -
     engine, views = recover(journal)
     found_cluster(engine, journal, views, 1.0)
     views.last_seq = journal.head.seq
-    journal.save_snapshot(take_snapshot(journal, engine, views))
+    journal.save_snapshot(take_snapshot(journal.head, engine, views))
     events = engine.handle(SetSplit(Split(0.4, 0.6)), 2.0)
     assert not isinstance(events, Refusal)
     head = journal.append([JournalEntry(engine.state.now, event) for event in events])

@@ -18,7 +18,7 @@ from gpuyard.core.domain.refusals import QuotaForbids, Refusal
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, TaskId, TaskStatus
 from gpuyard.core.engine.state import State
-from gpuyard.core.journal.stores.sqlite import read_folder
+from gpuyard.core.journal.stores.sqlite import SqliteJournal, read_folder
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane import loop
 from gpuyard.live.control_plane.access.principal import issuer_of
@@ -353,7 +353,7 @@ def test_without_space_writes_are_refused_reads_work_and_it_recovers(tmp_path: P
             (kept,) = await submit(scheduler, spec())
             journal = full_journal_of(scheduler)
             waiting = asyncio.create_task(submit(scheduler, spec()))
-            await until(lambda: scheduler.loop.full)
+            await until(lambda: scheduler.loop.unwritable)
             with pytest.raises(StorageFull):
                 await submit(scheduler, spec())
             assert scheduler.views.tasks[kept].status is TaskStatus.PENDING
@@ -378,7 +378,7 @@ def test_without_space_queries_are_answered_from_committed_state(tmp_path: Path)
 
             waiting = asyncio.create_task(submit(scheduler, spec()))
             asked_with_it = asyncio.create_task(scheduler.queries.look(tasks))
-            await until(lambda: scheduler.loop.full)
+            await until(lambda: scheduler.loop.unwritable)
             assert await asked_with_it == [kept]
             assert await scheduler.queries.look(tasks) == [kept]
             assert (await scheduler.queries.explain(kept)).reason is not None
@@ -401,7 +401,7 @@ def test_the_log_speaks_of_events_when_they_are_durable_and_not_before(tmp_path:
                     return [(line["event"], line["task_id"]) for line in lines if "task_id" in line]
 
                 waiting = asyncio.create_task(submit(scheduler, spec(), spec()))
-                await until(lambda: scheduler.loop.full)
+                await until(lambda: scheduler.loop.unwritable)
                 await until(lambda: journal.refused > 2 + 2 * GATHER_SECONDS / RETRY_SECONDS)
                 assert told() == []
                 journal.full = False
@@ -433,6 +433,7 @@ def test_a_scheduler_reports_whether_it_works_or_stops(tmp_path: Path) -> None:
 def test_who_did_what_is_known_after_its_events_were_retired_if_the_settings_say_so(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_scheduler(tmp_path, retired_folder=tmp_path / "retired") as (scheduler, _):
+            assert isinstance(scheduler.stores.journal, SqliteJournal)
             scheduler.stores.journal.segment_events = 1
             (task,) = await submit(scheduler, spec())
             for _ in range(3):
@@ -560,7 +561,7 @@ def test_an_unresponsive_supervisor_is_logged_shown_and_gets_no_tasks(tmp_path: 
             await hand.joins()
 
             def shown() -> float | None:
-                return node_of(scheduler, scheduler.views.nodes[NodeId("n")]).supervisor_silent_seconds
+                return node_of(scheduler, scheduler.views.nodes[NodeId("n")], None).supervisor_silent_seconds
 
             with capture_logs() as said:
                 await hand.beats(pb.GpuUse.OFFLINE, 12.34)
@@ -590,7 +591,7 @@ def test_no_receipt_overtakes_a_report_that_is_not_durable_yet(tmp_path: Path) -
             await _next(hand.call, "launch")
             journal = full_journal_of(scheduler)
             await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
-            await until(lambda: scheduler.loop.full)
+            await until(lambda: scheduler.loop.unwritable)
             await hand.says(task, prepared=pb.Prepared(port=1))
             await until(lambda: scheduler.agents.sessions[NodeId("n")].backlog)
             assert scheduler.agents.sessions[NodeId("n")].received == 0
@@ -619,7 +620,7 @@ def test_without_space_nodes_stay_connected_and_none_is_lost(tmp_path: Path) -> 
             await until(lambda: all(scheduler.views.tasks[task].status is TaskStatus.RUNNING for task in tasks))
             journal = full_journal_of(scheduler)
             waiting = asyncio.create_task(submit(scheduler, spec()))
-            await until(lambda: scheduler.loop.full)
+            await until(lambda: scheduler.loop.unwritable)
             node.end(AttemptRef(tasks[0], 1))
             for _ in range(4):  # together longer than it takes to be lost, if its heartbeats did not come through
                 await silent_for(scheduler, 0.8)

@@ -272,7 +272,7 @@ def test_a_changed_password_stays_until_the_file_has_another_one(tmp_path: Path)
             users=[UserEntry(username="bob", password=password, tenant_id="lab", role="admin")],
         )
         access = AccessStore.open(tmp_path / "access.sqlite")
-        server._add_users(access, SystemUsers.open(tmp_path / "system_users.json"), settings)
+        server.add_users(access, SystemUsers.open(tmp_path / "system_users.json"), settings)
         return access
 
     access = start("the file's password")

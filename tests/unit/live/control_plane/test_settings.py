@@ -183,8 +183,42 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("scheduler: {role: standby}", "line 1: this value of scheduler.role is not supported yet"),
-        ("replication: {enabled: true}", "this value of replication.enabled is not supported yet"),
+        (
+            "scheduler: {role: standby}",
+            "line 1: scheduler.role is standby, which needs another scheduler: set replication.enabled",
+        ),
+        ("replication: {enabled: true}", "replication.enabled needs replication.peer_address, the other scheduler."),
+        (
+            'replication: {enabled: true, address: "10.0.0.1:9092", peer_address: "10.0.0.2:9092"}',
+            "replication.address",
+        ),
+        (
+            'replication: {enabled: true, peer_address: "127.0.0.1:9092"}',
+            "replication.peer_address is 127.0.0.1:9092, the address of this scheduler; write that of the other one.",
+        ),
+        (
+            'replication: {enabled: true, peer_address: "b:1", address: "127.0.0.1:0"}',
+            "replication.address has port 0, but the other scheduler must know the port; give it a number.",
+        ),
+        (
+            'server: {http_address: "127.0.0.1:0"}\nstorage: {shared_storage: "postgresql:///g"}',
+            "server.http_address has port 0, but the other scheduler must know the port; give it a number.",
+        ),
+        (
+            'replication: {enabled: true, peer_address: "b:1"}\nstorage: {shared_storage: "postgresql:///g"}',
+            "are two ways to share a journal; remove one of them.",
+        ),
+        (
+            "replication: {single_copy_after: 1s}",
+            "it must be 0 (never) or at least replication.heartbeat_timeout, 1.5 s",
+        ),
+        ("replication: {ca: /none/ca.pem}", "replication.ca"),
+        ("server: {public_url: sched1}", "server.public_url cannot be used"),
+        ("replication: {heartbeat_timeout: 2h}", "may be 3600 s at most"),
+        (
+            'storage: {shared_storage: "mysql://a/b"}',
+            "not the address of a database; write postgresql://USER@HOST/DATABASE.",
+        ),
         ("alerts: {email: a}", 'Unknown name "email" in alerts; did you mean "mail"?'),
         ("alerts: {rules: {gpu_hto: {}}}", 'Unknown rule "gpu_hto" in alerts.rules; did you mean "gpu_hot"?'),
         ("alerts: {rules: {gpu_hot: {clear: 90}}}", "alerts.rules.gpu_hot.clear (90) must not be above its threshold"),

@@ -14,12 +14,13 @@ from gpuyard.core.domain.errors import JournalError
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId
 from gpuyard.core.journal.records import Position
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.stores.recovery import open_journal, recover, snapshot_content
 from gpuyard.live.control_plane.stores.snapshotter import write_in_process
 from gpuyard.live.control_plane.submissions import Submission
-from tests.unit.live.control_plane.clusters import ADMIN, open_scheduler, run, spec, submit
+from tests.unit.live.control_plane.clusters import ADMIN, open_scheduler, run, spec, submit, until
 
 
 async def lives(scheduler: Scheduler, count: int) -> None:
@@ -76,6 +77,28 @@ def test_a_scheduler_restarts_from_such_a_snapshot(tmp_path: Path) -> None:
     run(story)
 
 
+@pytest.mark.slow
+def test_a_start_that_applied_many_events_is_followed_by_a_snapshot_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+
+    def remove_snapshots() -> None:
+        """As after a kill: only a planned stop saves one."""
+        for path in folder.glob("snapshot-*.json"):
+            path.unlink()
+
+    async def story() -> None:
+        async with open_scheduler(tmp_path, snapshot_seconds=9999.0) as (scheduler, _):
+            await submit(scheduler, *(spec() for _ in range(40)))
+        remove_snapshots()
+        async with open_scheduler(tmp_path, snapshot_seconds=9999.0, many_events=20) as (scheduler, _):
+            assert scheduler.views.snapshot_seq == 0
+            await until(lambda: list(folder.glob("snapshot-*.json")))
+        async with open_scheduler(tmp_path, snapshot_seconds=9999.0) as (scheduler, _):
+            assert scheduler.views.snapshot_seq > 40, "the start began from it"
+
+    run(story)
+
+
 def test_the_loop_answers_while_the_process_works(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_scheduler(tmp_path, snapshot_seconds=9999.0, small_cluster=0) as (scheduler, _):
@@ -100,12 +123,14 @@ def test_a_failing_process_says_why_and_leaves_earlier_snapshots(tmp_path: Path)
         async with open_scheduler(tmp_path, snapshot_seconds=9999.0) as (scheduler, _):
             await lives(scheduler, 2)
             await scheduler.snapshots.save()
+            journal = scheduler.stores.journal
+            assert isinstance(journal, SqliteJournal)
             kept = sorted(tmp_path.glob("journal/snapshot-*.json"))
             beside = tmp_path / "no" / "such" / "folder"
             with pytest.raises(JournalError, match="was not written: FileNotFoundError"):
-                await write_in_process(scheduler.stores.journal.folder, scheduler.stores.journal.head, 0, beside)
+                await write_in_process(journal.folder, journal.head, 0, beside)
             with pytest.raises(JournalError, match="never at event"):
-                scheduler.stores.journal.adopt_snapshot(Position(3, "0" * 32), tmp_path)
+                journal.adopt_snapshot(Position(3, "0" * 32), tmp_path)
             assert sorted(tmp_path.glob("journal/snapshot-*.json")) == kept
 
     run(story)

@@ -13,7 +13,7 @@ import gpuyard
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.sdk import Client, NotFound, TaskFailed, TookTooLong
-from gpuyard.live.sdk.client import LeaseFields, NewTaskFields, TenantLimits, connect
+from gpuyard.live.sdk.client import Command, LeaseFields, NewTaskFields, TenantLimits, connect
 from gpuyard.live.sdk.tokens import store_token, stored_token, tokens_file
 from gpuyard.live.sdk.values import Task, TaskRef
 from gpuyard.live.wire.answers import LeaseRequest, TenantRequest
@@ -39,8 +39,8 @@ def api_names(fields: Any) -> set[str]:
 
 
 def test_every_field_of_the_api_can_be_set() -> None:
-    assert api_names(NewTaskFields) == encoded_names(TaskRequest)
-    assert api_names(LeaseFields) | {"gpu_count", "timeout"} == encoded_names(LeaseRequest)
+    assert api_names(NewTaskFields) - {"gpus", "memory", "gpu_memory"} == encoded_names(TaskRequest)
+    assert api_names(LeaseFields) - {"gpu_memory"} | {"gpu_count", "timeout"} == encoded_names(LeaseRequest)
     assert api_names(TenantLimits) == encoded_names(TenantRequest)
 
 
@@ -109,6 +109,31 @@ def test_tasks_sent_in_parts_can_depend_on_each_other_and_be_repeated() -> None:
     first, last = server.asked[:2]
     assert [asked.headers["Idempotency-Key"] for asked in (first, last)] == ["plan", "plan-5000"]
     assert [one["depends_on"] for one in last.body["tasks"]] == [["task-8", "task-1"], ["tasks[0]"]]
+
+
+def test_units_paths_and_numbers_are_converted() -> None:
+    with fake_server(lambda line: line.say(task(), 201)) as server:
+        cluster = connect(server.url)
+        command: Command = ["python", Path("train.py"), "--lr", 0.1]
+        cluster.submit(command, gpus="A100:2", gpu_memory="24G", memory="8G", timeout="2h", grace="90s", env={"A": 1})
+        cluster.submit(Path("run.sh"), gpus=2, gpu_memory="24G", gpu_fraction=0.5, estimated_seconds="1h30m")
+        for wrong in (
+            {"gpus": 1, "gpu_count": 1},
+            {"timeout": "2:00"},
+            {"gpu_memory": "big"},
+            {"gpus": "A:1", "gpu_model": "B"},
+        ):
+            with pytest.raises(WrongInput):
+                cluster.submit("true", **wrong)
+
+    first, second = (asked.body for asked in server.asked)
+    assert first == {
+        "command": ["python", "train.py", "--lr", "0.1"], "gpu_count": 2, "gpu_model": "A100", "gpu_memory_mb": 22856,
+        "memory_mb": 8192, "timeout": 7200, "grace": 90, "env": {"A": "1"},
+    }  # fmt: skip
+    assert second == {
+        "command": ["run.sh"], "gpu_count": 2, "gpu_memory_mb": 24576, "gpu_fraction": 0.5, "estimated_seconds": 5400,
+    }  # fmt: skip
 
 
 def test_a_list_is_read_page_by_page() -> None:

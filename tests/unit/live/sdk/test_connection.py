@@ -6,13 +6,15 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from gpuyard.live.sdk import ClusterError, NotAllowed, NotFound, Refused, TemporarilyRefused, Unreachable, connect
-from gpuyard.live.sdk.connection import NOTICE_SECONDS
+from gpuyard.live.sdk.connection import CONNECT_SECONDS, NOTICE_SECONDS
 from gpuyard.live.sdk.errors import NotGpuyard, WrongAddress
+from gpuyard.live.sdk.tokens import store_token, stored_token
 from tests.ports import free_port
 from tests.unit.certificates import dated_certificate, needs_openssl
 from tests.unit.live.sdk.fake_server import Answering, fake_server, refusal, task
@@ -195,6 +197,17 @@ def test_a_silent_server_is_given_up() -> None:
             cluster.task(7)
 
 
+def test_a_scheduler_that_is_cut_off_does_not_hold_up_a_request_to_several() -> None:
+    """Its machine answers no attempt to connect, as with a full queue of connections here."""
+    with socket.socket() as cut_off, socket.socket() as queued, fake_server(answers) as server:
+        cut_off.bind(("127.0.0.1", 0))
+        cut_off.listen(0)
+        queued.connect(cut_off.getsockname())
+        began = time.monotonic()
+        assert connect(f"http://127.0.0.1:{cut_off.getsockname()[1]},{server.url}").task(7).id == "task-7"
+        assert time.monotonic() - began < CONNECT_SECONDS / 2
+
+
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, Refused), (401, NotAllowed), (403, NotAllowed), (404, NotFound), (409, Refused)]
 )
@@ -309,6 +322,19 @@ def test_a_starting_scheduler_is_waited_for() -> None:
         assert connect(server.url).submit("true").id == "task-7"
 
 
+def test_a_request_that_finds_no_database_is_repeated_for_a_while() -> None:
+    away = refusal("StorageUnreachable", "The database of the scheduler does not answer.")
+
+    def returns(line: Answering) -> None:
+        if len(line.fake_server.asked) < 3:
+            line.say(away, 503)
+        else:
+            line.say(task(), 201)
+
+    with fake_server(returns) as server:
+        assert connect(server.url).submit("true").id == "task-7"
+
+
 def test_a_full_disk_is_reported_at_once() -> None:
     full = refusal("StorageFull", "No space is left.")
     with fake_server(lambda line: line.say(full, 503)) as server:
@@ -378,3 +404,32 @@ def test_an_internal_error_message_contains_the_id(status: int, shown: bool) -> 
         connect(server.url).task(7)
 
     assert (f"(request id {server.asked[0].headers['X-Request-ID']})" in str(refused.value)) is shown
+
+
+def test_a_stream_that_a_standby_or_a_starting_scheduler_refuses_is_read_at_the_next_one() -> None:
+    for status, code in ((307, "NotLeading"), (503, "NotReady")):
+        said = {"error": {"code": code, "message": "Another one leads.", "field": None}}
+
+        def refuses(line: Answering, status: int = status, said: Any = said) -> None:
+            line.say(said, status)
+
+        def streams(line: Answering) -> None:
+            line.begin_stream()
+            line.wfile.write(b"output\n")
+
+        with fake_server(refuses) as standby, fake_server(streams) as leader:
+            assert b"".join(connect(f"{standby.url},{leader.url}").logs(7)) == b"output\n"
+            with pytest.raises(TemporarilyRefused):
+                list(connect(standby.url).logs(7))
+
+
+def test_a_login_counts_for_each_address_of_a_cluster_in_any_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    store_token("https://a:1,https://b:2/", "gy_secret")
+    for address in ("https://a:1", "https://b:2", "https://B:2,https://a:1/", " https://c:3 , https://a:1"):
+        assert stored_token(address) == "gy_secret"
+    assert stored_token("https://c:3") is None
+    store_token("https://b:2,https://a:1", None)
+    assert stored_token("https://a:1") is None

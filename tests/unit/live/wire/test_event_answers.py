@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from gpuyard.core.domain import events
+from gpuyard.core.domain.booking import BookedGpus, Booking
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
@@ -59,8 +60,19 @@ def test_no_field_of_a_task_is_missing(kind: type[events.Event]) -> None:
     """A new field of an event gets a public name here, or stays as it is because it has one."""
     public = {
         "attempt", "round", "message", "exit_code", "signal", "outcome", "priority", "status", "claim", "borrowed", "spec",
-        "key", "digest", "origin",
+        "key", "digest", "origin", "number", "moment", "delivered", "tries",
     }  # fmt: skip
     from gpuyard.live.wire.event_answers import FIELDS
 
     assert set(kind.__struct_encode_fields__) <= public | FIELDS.keys()
+
+
+def test_bookings_are_told_with_ids_and_dates() -> None:
+    booking = Booking(3, TenantId("lab"), 0.0, 3600.0, (BookedGpus(NodeId("n1"), 2),), "alice", note="demo")
+    told = event_answer(events.BookingMade(booking), 0.0, "")
+    assert (told["booking_id"], told["begins_at"], told["ends_at"], told["gpu_count"]) == (
+        "booking-3", "1970-01-01T00:00:00.000000Z", "1970-01-01T01:00:00.000000Z", 2,
+    )  # fmt: skip
+    assert told["parts"] == [{"node_id": "n1", "gpu_count": 2}]
+    began = event_answer(events.BookingBegan(3, (TaskId(7),), (NodeId("n1"),)), 0.0, "")
+    assert began == {"type": "BookingBegan", "booking_id": "booking-3", "late_tasks": ["task-7"], "node_ids": ["n1"]}

@@ -23,9 +23,10 @@ from gpuyard.live.wire.rpc import (
     outcome_of,
 )
 from gpuyard.testing.fake_node import node_of
+from tests.unit.live.blobless import Blobless
 
 
-class Echo:
+class Echo(Blobless):
     """A scheduler that accepts every agent and acknowledges reports."""
 
     async def challenge(self, request: pb.ChallengeRequest, context: Any) -> pb.ChallengeAnswer:  # noqa: ARG002
@@ -48,6 +49,11 @@ class Echo:
         assert context.peer()
         self.log = b"".join([chunk.data async for chunk in chunks])
         return pb.LogReceipt()
+
+    async def channel(self, frames: AsyncIterator[pb.ChannelFrame], context: Any) -> AsyncIterator[pb.ChannelFrame]:
+        assert context.peer()
+        async for frame in frames:
+            yield pb.ChannelFrame(frame=frame.frame[::-1], end=frame.end)
 
 
 def test_an_agent_registers_communicates_and_sends_output_over_a_real_socket() -> None:
@@ -72,6 +78,11 @@ def test_an_agent_registers_communicates_and_sends_output_over_a_real_socket() -
             assert await stream.read() is grpc.aio.EOF  # type: ignore[attr-defined]
             await stub.send_log(iter([pb.LogChunk(data=b"a"), pb.LogChunk(data=b"b")]))
             assert echo.log == b"ab"
+            both_ways = stub.channel()
+            await both_ways.write(pb.ChannelFrame(frame=b"keys"))
+            assert (await both_ways.read()).frame == b"syek"
+            await both_ways.done_writing()
+            assert await both_ways.read() is grpc.aio.EOF  # type: ignore[attr-defined]
         await server.stop(None)
 
     asyncio.run(asyncio.wait_for(talk(), 20))

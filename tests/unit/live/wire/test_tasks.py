@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpuyard.core.domain.placement import Placement, Slice
-from gpuyard.core.domain.task import Estimate, Resources, Share, TaskSpec
+from gpuyard.core.domain.task import Estimate, Resources, Share, SubmitProcess, TaskSpec
 from gpuyard.core.domain.values import Link, NodeId, OnLost, Preemption, TaskClass, TaskId, TaskStatus, TenantId
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
@@ -302,3 +302,33 @@ def test_a_key_that_is_given_twice_is_refused_in_large_and_small_batches(body: b
     for read in (read_batch, read_large_batch):
         with pytest.raises(WrongRequest, match="is given more than once; it can have one value"):
             read(body)
+
+
+def test_umask_and_limits_of_the_submitting_process_are_kept_and_reported() -> None:
+    given = {"host": "a:1", "python": "/env/bin/python", "umask": 0o27, "limits": {"stack": -1, "nofile": 1024}}
+    made = spec(submit_process=given)
+    assert made.submit_process == SubmitProcess("a:1", "/env/bin/python", 0o27, (("nofile", 1024), ("stack", -1)))
+    assert msgspec.to_builtins(answer(made).submit_process) == given
+    assert spec().submit_process is None
+    assert b"submit_process" not in msgspec.json.encode(spec()), "events of other tasks keep their bytes"
+    assert msgspec.json.decode(msgspec.json.encode(made), type=TaskSpec) == made
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"umask": 512}, "submit_process.umask"),
+        ({"umask": -1}, "submit_process.umask"),
+        ({"limits": {"cpu": 1}}, "submit_process.limits"),
+        ({"limits": {"nofile": -2}}, "submit_process.limits"),
+        ({"python": "bin/python"}, "submit_process.python"),
+        ({"shell": "zsh"}, "submit_process.shell"),
+    ],
+)
+def test_wrong_values_of_the_submitting_process_are_refused(given: dict[str, object], field: str) -> None:
+    assert (complaint(submit_process=given).field or "").startswith(field)
+
+
+def test_equal_environments_are_one_object() -> None:
+    first, second = spec(env={"A": "1", "B": "2"}), spec(env={"B": "2", "A": "1"})
+    assert first.env is second.env

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import UnknownEvent
-from gpuyard.core.engine.apply import attempts, cluster, nodes, reservations, tasks
+from gpuyard.core.engine.apply import attempts, bookings, cluster, nodes, reservations, tasks
 from gpuyard.core.engine.state import State
 
 
@@ -38,6 +38,7 @@ APPLY_BY_TYPE: dict[type[events.Event], Callable[[State, Any], None]] = {
     events.TaskExtended: tasks.apply_task_extended,
     events.TaskRequeued: tasks.apply_task_requeued,
     events.TaskEnded: tasks.apply_task_ended,
+    events.NoticeSettled: tasks.apply_notice_settled,
     events.TaskPlaced: attempts.apply_task_placed,
     events.AttemptStarted: attempts.apply_attempt_started,
     events.AttemptSuspending: attempts.apply_attempt_suspending,
@@ -51,6 +52,10 @@ APPLY_BY_TYPE: dict[type[events.Event], Callable[[State, Any], None]] = {
     events.AttemptEnded: attempts.apply_attempt_ended,
     events.ReservationMade: reservations.apply_reservation_made,
     events.ReservationDropped: reservations.apply_reservation_dropped,
+    events.BookingMade: bookings.apply_booking_made,
+    events.BookingMoved: bookings.apply_booking_moved,
+    events.BookingBegan: bookings.apply_booking_began,
+    events.BookingEnded: bookings.apply_booking_ended,
     events.NodeJoined: nodes.apply_node_joined,
     events.NodeLost: nodes.apply_node_lost,
     events.NodeReturned: nodes.apply_node_returned,

@@ -12,6 +12,7 @@ from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, AttemptRef, NodeId, Outcome, Preemption
 from gpuyard.core.engine.apply.checks import checked_transition, task_with_attempt
+from gpuyard.core.engine.lifecycle.notices import note_start
 from gpuyard.core.engine.phases import (
     ACTIVE,
     Placed,
@@ -70,6 +71,8 @@ def apply_attempt_started(state: State, event: events.AttemptStarted) -> None:
     phase = cast("Placed", phase)
     task.ready = task.avoid = None
     task.phase = Running(event.attempt, phase.placement, at)
+    if task.spec.notify and event.attempt == 1:
+        note_start(state, task)
     state.watch(task, at)
     _begins(state, task, phase.placement)
 

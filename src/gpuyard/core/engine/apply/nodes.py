@@ -119,6 +119,7 @@ def apply_node_removed(state: State, event: events.NodeRemoved) -> None:
 def apply_node_cordoned(state: State, event: events.NodeCordoned) -> None:
     """Close a node to new tasks."""
     state.index.set_state(event.node, cordoned=True, draining=event.draining)
+    state.index.hosts[event.node].cordon_reason = event.reason
     # a task that only this node could hold no longer blocks those behind it
     state.queue.quotas_changed(_changed(event.node))
 
@@ -126,6 +127,7 @@ def apply_node_cordoned(state: State, event: events.NodeCordoned) -> None:
 def apply_node_uncordoned(state: State, event: events.NodeUncordoned) -> None:
     """Open a node to new tasks again."""
     state.index.set_state(event.node, cordoned=False, draining=False)
+    state.index.hosts[event.node].cordon_reason = ""
     _node_changed(state, event.node)
 
 

@@ -3,10 +3,11 @@
 from msgspec.structs import replace
 
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import CauseKind
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.engine.apply.checks import checked_transition, open_task
 from gpuyard.core.engine.lifecycle.barriers import leave_barriers, pass_barriers, wait_for_prerequisites
+from gpuyard.core.engine.lifecycle.notices import note_end
 from gpuyard.core.engine.phases import Ended, Running, Settling, Suspended, Waiting
 from gpuyard.core.engine.state import PREEMPTING, State
 from gpuyard.core.engine.task import OpenTask
@@ -63,6 +64,8 @@ def apply_estimate_revised(state: State, event: events.EstimateRevised) -> None:
     task = open_task(state, event.task, event)
     task.estimate = event.estimate
     state.requeue(task, state.now)
+    if state.bookings:  # a running task may end before a booking now
+        state.queue.everything_changed(Cause(CauseKind.QUEUE_CHANGED, task=task.id))
 
 
 def apply_task_extended(state: State, event: events.TaskExtended) -> None:
@@ -99,6 +102,8 @@ def apply_task_requeued(state: State, event: events.TaskRequeued) -> None:
 def apply_task_ended(state: State, event: events.TaskEnded) -> None:
     """Remove a task that has ended, with its reservation, and open or break the barriers where others wait for it."""
     task, _ = checked_transition(state, event.task, event)
+    if task.spec.notify:
+        note_end(state, task, event.status)
     state.leave_queue(task)
     state.end_reservation(task.id)
     task.phase = Ended(event.status)
@@ -115,3 +120,8 @@ def apply_task_ended(state: State, event: events.TaskEnded) -> None:
         pass_barriers(state, task, event.status)
     if len(state.timers) > 64 + 8 * len(state.tasks):
         state.timers.tidy(state.tasks)
+
+
+def apply_notice_settled(state: State, event: events.NoticeSettled) -> None:
+    """Forget a message that was delivered or given up."""
+    del state.notices[event.task, event.number, event.moment]

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.refusals import Refusal
-from gpuyard.core.engine.handlers import cluster, nodes, reports, tasks
+from gpuyard.core.engine.handlers import bookings, cluster, nodes, reports, tasks
 from gpuyard.core.engine.ledger import Ledger
 
 HANDLERS: dict[type[command.Command], Callable[[Ledger, Any], Refusal | None]] = {
@@ -22,6 +22,9 @@ HANDLERS: dict[type[command.Command], Callable[[Ledger, Any], Refusal | None]] =
     command.ChangePriority: tasks.change_priority,
     command.ReviseEstimate: tasks.revise_estimate,
     command.ExtendTask: tasks.extend,
+    command.SettleNotice: tasks.settle_notice,
+    command.MakeBooking: bookings.make_booking,
+    command.CancelBooking: bookings.cancel_booking,
     command.ReportStarted: reports.started,
     command.ReportNotSuspended: reports.not_suspended,
     command.ReportNotResumed: reports.not_resumed,

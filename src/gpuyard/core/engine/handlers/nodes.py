@@ -171,7 +171,7 @@ def _replace(ledger: Ledger, before: NodeEntry, asked: command.JoinNode) -> None
         if was is not None:
             ledger.emit(events.GpuHealthChanged(spec.id, index, health[was]))
     if before.cordoned:
-        ledger.emit(events.NodeCordoned(spec.id, before.draining))
+        ledger.emit(events.NodeCordoned(spec.id, before.draining, before.cordon_reason))
 
 
 def lose(ledger: Ledger, asked: command.LoseNode) -> Refusal | None:
@@ -226,9 +226,12 @@ def cordon(ledger: Ledger, asked: command.CordonNode) -> Refusal | None:
     if refusal := _known_node(ledger, asked.node):
         return refusal
     host = ledger.state.index.hosts[asked.node]
-    if not host.cordoned or host.draining != asked.drain:
+    reason = asked.reason or host.cordon_reason
+    changed = not host.cordoned or host.draining != asked.drain
+    if changed:
         _drop_reservations_on(ledger, asked.node)
-        ledger.emit(events.NodeCordoned(asked.node, asked.drain))
+    if changed or reason != host.cordon_reason:
+        ledger.emit(events.NodeCordoned(asked.node, asked.drain, reason))
     if asked.drain:
         for task in list(ledger.state.on_node[asked.node].values()):
             movable = task.preemption in {Preemption.CHECKPOINT, Preemption.REQUEUE}

@@ -8,7 +8,7 @@ from gpuyard.core.domain import events
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.refusals import Refusal
-from gpuyard.core.domain.task import NewTask, TaskRange
+from gpuyard.core.domain.task import NewTask, TaskRange, TaskSpec
 from gpuyard.core.domain.validation import check_dependencies, check_estimate, check_spec
 from gpuyard.core.domain.values import MILLI, Preemption, TaskId, TaskStatus
 from gpuyard.core.engine.ledger import Ledger
@@ -74,10 +74,27 @@ def _forbidden_for_ever(ledger: Ledger, new: NewTask) -> Refusal | None:
         if all(needed > by_model.get(model, needed) for model in ask.models):
             model = max(ask.models, key=lambda model: by_model[model])
             return no.QuotaForbids(spec.tenant, needed, by_model[model], model)
+    if ask.booking and (refusal := _not_its_booking(state, spec)):
+        return refusal
     if not spec.require_fit and ask.account is None:
         return None
     never = Shape(ask).never(state.index)
     return never if spec.require_fit or isinstance(never, no.NoSystemUser) else None
+
+
+def _not_its_booking(state: State, spec: TaskSpec) -> Refusal | None:
+    """Refuse a task whose booking has ended, belongs to another tenant, or has too few GPUs on a node."""
+    ask, record = spec.resources, state.bookings.get(spec.resources.booking)
+    if record is None:
+        return no.UnknownBooking(ask.booking)
+    booking = record.booking
+    if booking.tenant != spec.tenant or booking.maintenance:
+        return no.BookingOfOthers(booking.id, spec.tenant)
+    needed = max(ask.gpus, 1 if ask.share else 0)
+    if sum(part.gpus >= needed for part in booking.parts) < ask.nodes:
+        parts = ", ".join(f"{part.gpus} on {part.node}" for part in booking.parts)
+        return no.BookingTooSmall(booking.id, needed, ask.nodes, parts)
+    return None
 
 
 def _end_hopeless(ledger: Ledger, tasks: tuple[NewTask, ...]) -> None:
@@ -209,6 +226,15 @@ def extend(ledger: Ledger, asked: command.ExtendTask) -> Refusal | None:
             return no.NotLonger(task.id, field, value)
         until[field] = had if value is None else value
     ledger.emit(events.TaskExtended(task.id, **until))
+    return None
+
+
+def settle_notice(ledger: Ledger, asked: command.SettleNotice) -> Refusal | None:
+    """Note that a message was delivered or given up; a repeated report has no further effect."""
+    if (asked.task, asked.number, asked.moment) in ledger.state.notices:
+        ledger.emit(
+            events.NoticeSettled(asked.task, asked.number, asked.moment, asked.delivered, asked.tries, asked.message)
+        )
     return None
 
 

@@ -33,6 +33,7 @@ def finish(ledger: Ledger, task: OpenTask, ended: command.ReportEnded, orphaned_
             orphaned_on,
             ended.actual,
             ended_at,
+            ended.result,
         )
     )
     settling = task.phase

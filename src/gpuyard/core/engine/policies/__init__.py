@@ -1,6 +1,6 @@
 """Policies: the order of the queue. One file for each policy, and a registry below; docs/howto/add_a_policy.md shows how.
 
-A policy consists of up to five pure functions:
+A policy consists of up to six pure functions:
 
 - `key(task, now, settings)`: the position of a waiting task; the smallest key is first. It is computed when the task is
   queued and must not depend on `now` while the task waits, so a policy with aging uses the submission time, not the
@@ -11,6 +11,8 @@ A policy consists of up to five pure functions:
   exceeds its own by more than `margin`, the highest rank first.
 - `gained(task, settings)`: by how much the rank falls when the task starts, if it does. A task that waits with a rank
   that its running self would not have may not be placed on nodes that are reserved for another.
+- `spares(waiting, running)`: whether a waiting task may not preempt a running one although its rank would allow it. It must
+  depend only on what is fixed at submission and on priorities.
 - `changes_at(running, now, settings)`: the time at which the rank of a running task rises next without an event.
 
 A policy with `advised` consults an advisor, which looks at the current state and chooses among several candidates

@@ -21,6 +21,8 @@ class Policy:
     margin: float = 0.0
     gained: Callable[[OpenTask, Settings], float] | None = None
     """By how much the rank of a task that keeps its progress falls when it starts; None: it does not fall."""
+    spares: Callable[[OpenTask, OpenTask], bool] | None = None
+    """Whether a waiting task (the first) never preempts a running one for its rank; None: the rank alone decides."""
     changes_at: Callable[[OpenTask, float, Settings], float | None] | None = None
     drifts: bool = False
     """Ranks of running tasks change continuously and may rise, so no wake-up marks the time at which a task may preempt another."""

@@ -17,6 +17,7 @@ from gpuyard.core.domain.events import (
     TaskPlaced,
 )
 from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.refusals import BookingNotBegun
 from gpuyard.core.domain.values import Preemption, TaskId
 from gpuyard.core.engine.phases import Running, Suspended
 from gpuyard.core.engine.quota import (
@@ -29,6 +30,7 @@ from gpuyard.core.engine.quota import (
     left_for,
 )
 from gpuyard.core.engine.scheduling.backfill import promise
+from gpuyard.core.engine.scheduling.bookings import closed_by_bookings
 from gpuyard.core.engine.scheduling.preemption import PreemptionPlan, find_preemption
 from gpuyard.core.engine.state import Reservation, State, needs_reservation
 from gpuyard.core.engine.task import OpenTask
@@ -135,6 +137,8 @@ def _cleared_placement(context: Context, reservation: Reservation) -> Placement 
         left_for(task, state.classes).least
     )
     closed |= without(state.index.everywhere, reservation.device_groups)
+    if state.bookings:
+        closed |= closed_by_bookings(state, task, shape, context.at)
     return choose(shape, state.index, state.order_for(shape.gpus), closed, model=task.model)
 
 
@@ -204,7 +208,12 @@ def reserve_for_next(context: Context, cause: Cause) -> None:
         return
     firsts = []
     for line in state.queue.lines.values():
-        if line.blocked is not None and needs_reservation(line.shape) and line.shape.can_start(state.index):
+        if (
+            line.blocked is not None
+            and line.blocked.refusal is not BookingNotBegun
+            and needs_reservation(line.shape)
+            and line.shape.can_start(state.index)
+        ):
             for class_index in CLASS_INDEXES:
                 task = first_in(context, line, class_index, LAST)
                 if task is not None and task.id not in state.reservations:

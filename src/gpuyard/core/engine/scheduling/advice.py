@@ -187,7 +187,13 @@ def _instead(
     if not is_advised(state, task):
         return None
     shape.refresh(state.index)
-    if tenant.model_limits or tenant.tenant.budget is not None or shape.needs is not None or task.avoid is not None:
+    if (
+        state.bookings
+        or tenant.model_limits
+        or tenant.tenant.budget is not None
+        or shape.needs is not None
+        or task.avoid is not None
+    ):
         return None
     if check_quota(task, shape.need_milli, state.classes, state.now) is not None:
         return None

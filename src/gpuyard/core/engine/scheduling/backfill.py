@@ -212,6 +212,8 @@ def earliest(
         )
         if when != UNKNOWN
     ]
+    if state.bookings:
+        steps, free = _with_bookings(state, device_group, shape, steps, free, at)
     for reservation in reservations:
         if reservation.device_groups & device_group.bit:
             taken = need_of(reservation.shape, device_group)
@@ -220,7 +222,7 @@ def earliest(
                 continue
             starts = max(reservation.starts_at, at)
             steps.append((starts, NOTHING.plus(taken, -1)))
-            steps.append((starts + _seconds_on(device_group, reservation.task, reservation.shape, at, side), taken))
+            steps.append((starts + seconds_on(device_group, reservation.task, reservation.shape, at, side), taken))
     steps.sort(key=lambda step: step[0])
     # sweep over releases and reserved starts; `candidate` is the start of the current interval with enough room
     candidate = not_before if free.covers(need) else None
@@ -235,8 +237,40 @@ def earliest(
     return UNKNOWN if candidate is None else candidate
 
 
-def _seconds_on(device_group: DeviceGroup, task: OpenTask, shape: Shape, at: float, side: Side = "high") -> float:
-    """Return how long a waiting task is expected to run in a device group."""
+def _with_bookings(
+    state: State,
+    device_group: DeviceGroup,
+    shape: Shape,
+    steps: list[tuple[float, ResourceAmount]],
+    free: ResourceAmount,
+    at: float,
+) -> tuple[list[tuple[float, ResourceAmount]], ResourceAmount]:
+    """Return releases and free room of a device group as a task outside its bookings finds them.
+
+    What tasks of a booking hold now becomes free for others when it has ended.
+    """
+    number = device_group.number
+    for record in state.bookings.values():
+        booking = record.booking
+        if number not in record.device_groups or booking.id == shape.resources.booking:
+            continue
+        booked = ResourceAmount(record.device_groups[number], 0, 0)
+        if booking.maintenance:
+            booked = ResourceAmount(booked.gpus, device_group.host.spec.cpus, device_group.host.spec.memory_mib)
+        if record.begun:
+            for task in state.on_node[device_group.host.spec.id].values():
+                if task.spec.resources.booking == booking.id and isinstance(task.phase, HOLDING):
+                    held = held_on(device_group, task)
+                    booked = booked.plus(ResourceAmount(held.gpus, 0, 0), -1)
+            free = free.plus(booked, -1)
+        else:
+            steps.append((max(booking.begins_at, at), NOTHING.plus(booked, -1)))
+        steps.append((booking.ends_at, booked))
+    return steps, free
+
+
+def seconds_on(device_group: DeviceGroup, task: OpenTask, shape: Shape, at: float, side: Side = "high") -> float:
+    """Return how long a waiting task is expected to run in a device group; UNKNOWN: it has no estimate and no timeout."""
     if shape.speeds is None:
         return task.left_seconds(at, side)
     return task.seconds_at(shape.speed_on(device_group.model), at, side)
@@ -248,7 +282,7 @@ def _seconds_on_each(
     if shape.speeds is None:
         seconds = task.left_seconds(at, side)
         return [(device_group, seconds) for device_group in device_groups]
-    return [(device_group, _seconds_on(device_group, task, shape, at, side)) for device_group in device_groups]
+    return [(device_group, seconds_on(device_group, task, shape, at, side)) for device_group in device_groups]
 
 
 def promise(
@@ -268,7 +302,9 @@ def promise(
     if len(device_groups) < shape.nodes:
         return None
     each = _seconds_on_each(device_groups, task, shape, at, side)
-    when, starts = at, [at]
+    own = state.bookings.get(shape.resources.booking)
+    begin = at if own is None else max(at, own.booking.begins_at)
+    when, starts = begin, [begin]
     for _ in range(4):  # a gang's nodes must be free at the same time: repeat from the latest start
         starts = [
             earliest(state, device_group, shape, seconds, at, reservations=reservations, not_before=when, side=side)
@@ -353,7 +389,7 @@ def blocking_reservations(
         for number in members(reservation.device_groups & shape.eligible):
             device_group = state.index.device_group(number)
             if away & device_group.bit or (
-                shape.speeds is not None and at + _seconds_on(device_group, task, shape, at) <= until
+                shape.speeds is not None and at + seconds_on(device_group, task, shape, at) <= until
             ):
                 continue
             if not _enough_for_both(state, device_group, shape, reservation, at):
@@ -375,6 +411,8 @@ def may_use_reserved(state: State, task: OpenTask, reservation: Reservation, at:
         return False
     if policy.rank is None or not settings.preemption or task.class_index != reservation.task.class_index:
         return False
+    if policy.spares is not None and policy.spares(reservation.task, task):
+        return False
     gained = policy.gained(task, settings) if policy.gained is not None else 0.0
     return policy.rank(task, at, settings) - gained > policy.rank(reservation.task, at, settings) + policy.margin
 
@@ -393,4 +431,23 @@ def _enough_for_both(
             stays = ends > reservation.starts_at
         if stays:
             left = left.plus(taken, -1)
+    for other in state.reservations.values():
+        if other is not reservation and other.device_groups & device_group.bit and _takes_free_room(other, reservation):
+            left = left.plus(_free_room_of(state, device_group, other), -1)
     return left.plus(need_of(shape, device_group), -1).covers(need_of(reservation.shape, device_group))
+
+
+def _takes_free_room(other: Reservation, reservation: Reservation) -> bool:
+    """Whether a claim takes room that is free now before a reservation of the same nodes is used."""
+    return other.claim and (reservation.claim or isinstance(other.task.phase, Stopping))
+
+
+def _free_room_of(state: State, device_group: DeviceGroup, claim: Reservation) -> ResourceAmount:
+    """Return what a claim takes of the room that is free now: what its victims do not release in a device group."""
+    if not claim.shape.eligible & device_group.bit:
+        return NOTHING
+    need = need_of(claim.shape, device_group)
+    for victim in claim.victims:
+        if victim in state.on_node[device_group.host.spec.id]:
+            need = need.plus(held_on(device_group, state.tasks[victim]), -1)
+    return ResourceAmount(*(max(0, amount) for amount in need))

@@ -31,6 +31,7 @@ from gpuyard.core.domain.values import NodeId, Preemption
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.quota import closed_by_model
 from gpuyard.core.engine.scheduling.backfill import ResourceAmount, blocking_reservations, held_on, need_of
+from gpuyard.core.engine.scheduling.bookings import closed_by_bookings
 from gpuyard.core.engine.scheduling.preemption import STOP_COSTS_SECONDS
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import OpenTask
@@ -175,7 +176,8 @@ class _Slow:
         return self._left / speed if self._left > 0 else self._at - _phase(self._task).since
 
     def _closed(self) -> DeviceGroupMask:
-        return closed_by_model(self._task.tenant_usage, self._shape, self._state.index)
+        state, closed = self._state, closed_by_model(self._task.tenant_usage, self._shape, self._state.index)
+        return closed | closed_by_bookings(state, self._task, self._shape, self._at) if state.booked else closed
 
     def _who_makes_room(
         self, device_group: DeviceGroup, home: DeviceGroup, gain: float
@@ -218,6 +220,8 @@ class _Slow:
             if rank and rank(other, at, state.settings) < rank(self._task, at, state.settings):
                 continue
             shape.refresh(state.index)
+            if state.booked and home.bit & closed_by_bookings(state, other, shape, at):
+                continue
             if home.bit & without(shape.eligible, closed_by_model(other.tenant_usage, shape, state.index)):
                 yield loss, other
 

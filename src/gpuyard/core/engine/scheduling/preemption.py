@@ -2,8 +2,8 @@
 
 A waiting task may stop a running task that allows preemption in two cases:
 
-- the policy ranks the running task weaker (`policy.rank`), unless the waiting task borrows and the other's class does
-  not;
+- the policy ranks the running task weaker (`policy.rank`), unless the policy spares it from this task (`policy.spares`), or
+  the waiting task borrows and the other's class does not;
 - the waiting task claims GPUs that are guaranteed to its class or tenant, and that of the running task exceeds its own
   guarantee (for a tenant without a guarantee: more than 0).
 
@@ -34,6 +34,7 @@ from gpuyard.core.domain.values import MILLI, NodeId, Preemption, TaskId, Tenant
 from gpuyard.core.engine.phases import HOLDING, Running, Stopping
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage, closed_by_model, left_for
 from gpuyard.core.engine.scheduling.backfill import ResourceAmount, need_of
+from gpuyard.core.engine.scheduling.bookings import closed_by_bookings
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
@@ -61,6 +62,8 @@ def find_preemption(
         return None, None
     here: list[tuple[float, float, int, DeviceGroup, list[OpenTask]]] = []
     closed = shape.above_quota(rights.left_milli) | closed_by_model(task.tenant_usage, shape, state.index)
+    if state.bookings:
+        closed |= closed_by_bookings(state, task, shape, at)
     for at_best, device_group in islice(
         _candidates(state, shape, closed, rights), max(state.settings.search_depth, 2 * shape.nodes)
     ):
@@ -114,7 +117,9 @@ class _UnderWay:
                 continue  # not a claim, or the task is being moved and is already charged
             _add(self.claimed_by_class, self.claimed_by_tenant, reservation.task, reservation.need_milli)
             for victim in map(state.tasks.__getitem__, reservation.victims):
-                if holds_gpus(victim.phase):
+                if (
+                    holds_gpus(victim.phase) and victim.id not in state.reservations
+                ):  # a task that is moved returns none
                     charge = victim.active.placement.charge_milli
                     _add(self.lost_by_class, self.lost_by_tenant, victim, charge)
 
@@ -133,6 +138,7 @@ class _Rights:
         self._rank = policy.rank
         self._above = policy.rank(task, at, state.settings) + policy.margin if policy.rank else inf
         """The policy lets the task stop running tasks with a rank above this."""
+        self._spares = policy.spares
         self._ranks: dict[TaskId, float] = {}
         self._in_steps = policy.changes_at is not None
         """Whether every running task stores its rank, so that many nodes can be searched for weak tasks cheaply."""
@@ -182,6 +188,8 @@ class _Rights:
         A class that borrows may not stop a task of a class that uses no more than its part, and a task without a
         guarantee may not stop a task of another tenant whose guarantee covers all its usage.
         """
+        if self.spares(victim):
+            return False
         part = self._state.classes[victim.class_index].guarantee
         other_class = victim.class_index != self._task.class_index
         if self._borrows and other_class and self._class_keeps(victim.class_index) <= part:
@@ -189,6 +197,10 @@ class _Rights:
         if self._is_protected(victim.tenant_usage, self._tenant_keeps(victim.tenant_usage)):
             return False
         return self.rank(victim) > self._above
+
+    def spares(self, victim: OpenTask) -> bool:
+        """Whether the policy gives no right to stop a task, whatever its rank."""
+        return self._spares is not None and self._spares(self._task, victim)
 
     @property
     def by_rank(self) -> float | None:
@@ -261,15 +273,16 @@ def _candidates(
             closed |= reservation.device_groups
     wanted = without(shape.eligible & state.index.open, closed)
     if rights.by_rank is not None:
-        return _down_the_list(state, shape, wanted, rights.by_rank)
+        return _down_the_list(state, shape, wanted, rights, rights.by_rank)
     return (
         (inf, device_group)
-        for device_group in _emptiest_first(state, shape, wanted)
+        for device_group in emptiest_first(state, shape, wanted)
         if device_group.host.spec.id in state.preemptible or shape.nodes > 1
     )
 
 
-def _emptiest_first(state: State, shape: Shape, wanted: DeviceGroupMask) -> Iterator[DeviceGroup]:
+def emptiest_first(state: State, shape: Shape, wanted: DeviceGroupMask) -> Iterator[DeviceGroup]:
+    """Yield device groups that could hold one part of a shape, at most one per node, those with most free GPUs first."""
     seen: set[NodeId] = set()
     for device_groups in reversed(state.index.by_free):
         for number in members(device_groups & wanted):
@@ -281,12 +294,12 @@ def _emptiest_first(state: State, shape: Shape, wanted: DeviceGroupMask) -> Iter
 
 
 def _down_the_list(
-    state: State, shape: Shape, wanted: DeviceGroupMask, above: float
+    state: State, shape: Shape, wanted: DeviceGroupMask, rights: _Rights, above: float
 ) -> Iterator[tuple[float, DeviceGroup]]:
     """Yield device groups in which enough preemptible tasks hold GPUs, those of the weakest tasks first."""
     seen: set[NodeId] = set()
     if shape.nodes > 1:  # a gang may combine cleared nodes with nodes that need no victim
-        for device_group in _emptiest_first(state, shape, wanted):
+        for device_group in emptiest_first(state, shape, wanted):
             if device_group.free < shape.gpus:
                 break
             seen.add(device_group.host.spec.id)
@@ -300,6 +313,8 @@ def _down_the_list(
         phase, rank = task.phase, task.rank
         if type(phase) is not Running or rank != -minus_rank:
             continue  # a stale entry
+        if rights.spares(task):
+            continue
         for part in phase.placement.slices:
             host = hosts[part.node]
             device_group = host.device_group_of[part.gpus[0]] if part.gpus else host.device_groups[0]

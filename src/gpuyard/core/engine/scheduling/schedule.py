@@ -9,7 +9,7 @@ refusal names. The cost of a pass therefore depends on what changed, not on the 
 """
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from typing import Any
 
 from gpuyard.core.domain.causes import Cause, CauseKind
@@ -34,8 +34,10 @@ from gpuyard.core.engine.scheduling.advice import (
 )
 from gpuyard.core.engine.scheduling.advisor_features import FeatureCache, rows_of, waiting_pays
 from gpuyard.core.engine.scheduling.backfill import reservations_before
+from gpuyard.core.engine.scheduling.bookings import closed_by_bookings, waits_for_booking
 from gpuyard.core.engine.scheduling.preemption import preemptible_gpus
 from gpuyard.core.engine.scheduling.try_place import (
+    BOOKED,
     CLASS_FULL,
     NO_ROOM,
     Ready,
@@ -49,8 +51,12 @@ from gpuyard.core.engine.scheduling.try_place import (
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.waiting.queue import Group, Line
+from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.engine.waiting.wakeups import TOTAL, At, Blocked, ClassQuota, RoomOn, TenantQuota
 from gpuyard.core.placement.index import DeviceGroup
+
+MOST_SHORTER = 64
+"""Maximum number of tasks of a line that are tried because the first one would run into a booking."""
 
 
 class SchedulingPass:
@@ -316,6 +322,8 @@ class SchedulingPass:
     def _blocks_class_at_once(self, line: Line, task_id: TaskId, group: Group) -> bool:
         """Block a line whose class is at its limit without trying it; return whether that was done."""
         state, shape, task = self.state, line.shape, self.state.tasks[task_id]
+        if state.bookings and waits_for_booking(state, shape) is not None:
+            return False
         refusal = check_quota(task, shape.need_milli, state.classes, self.context.at)
         if refusal is not ClassQuotaFull or not shape.can_start(state.index) or state.may_preempt():
             return False
@@ -384,6 +392,24 @@ class SchedulingPass:
             self._push(line, class_index)
         else:
             self._block(task, line, group, found)
+            if found is BOOKED:
+                self._place_shorter(task, line)
+
+    def _place_shorter(self, first: OpenTask, line: Line) -> None:
+        """Place tasks of a line that end before a booking, although the first of the line does not."""
+        state, context = self.state, self.context
+        least = first.left_seconds(context.at)
+        shorter = [
+            (sort_key(state, task, context.at), task, group)
+            for group in line.groups.values()
+            if group.blocked is None and line.class_blocked[group.class_index] is None
+            for key, _, task in group.heap
+            if task.group is group and task.key == key and task.left_seconds(context.at) < least
+        ]
+        for _, task, group in nsmallest(MOST_SHORTER, dict.fromkeys(shorter), key=lambda each: each[0]):
+            found = try_place(context, task, line, group)
+            if isinstance(found, Placement):
+                actions.place(context, task, found, line.cause)
 
     def _block_used_up(self, room: DeviceGroup, placed: Line) -> None:
         """Block the lines that only `room` could have held and for which it has too little left after a placement."""
@@ -447,7 +473,10 @@ class SchedulingPass:
         assert self.advisor is not None
         before = reservations_before(state, first.task, context.at) if state.reservations else []
         by_model, above_quota = closed_to(context, first.task, first.group, first.line.shape, before)
-        found = candidates(state, first, self.ready, by_model | above_quota)
+        closed = by_model | above_quota
+        if state.bookings:
+            closed |= closed_by_bookings(state, first.task, first.line.shape, context.at)
+        found = candidates(state, first, self.ready, closed)
         if len(found) > 1:
             self._feature_cache = self._feature_cache or FeatureCache(state, context.at)
             choice = found[self.advisor.pick(rows_of(self._feature_cache, found))]

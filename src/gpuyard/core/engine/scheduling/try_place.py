@@ -15,6 +15,7 @@ from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.quota import check_quota, closed_by_model, left_for
 from gpuyard.core.engine.scheduling.actions import CLASS_INDEXES, Context, first_in
 from gpuyard.core.engine.scheduling.backfill import blocking_reservations, reservations_before
+from gpuyard.core.engine.scheduling.bookings import closed_by_bookings, waits_for_booking
 from gpuyard.core.engine.state import Reservation
 from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.engine.waiting.queue import ClassEntry, Group, Line
@@ -40,6 +41,8 @@ Ready = tuple[Any, TaskId, Line, Group]
 
 NODES_CLOSED = Blocked(no.NodesClosed, (ANY_ROOM,))
 NO_ROOM = Blocked(no.NoRoom, (ANY_ROOM,), True, True)
+NOT_BEGUN = Blocked(no.BookingNotBegun, (ANY_ROOM,))
+BOOKED = Blocked(no.Booked, (ANY_ROOM, RESERVATION_ENDED), True, True)
 CLASS_TOO_SMALL = tuple(Blocked(no.ClassQuotaTooSmall, (wakeup,)) for wakeup in CLASS_LIMIT)
 CLASS_FULL = tuple(Blocked(no.ClassQuotaFull, (wakeup,), True) for wakeup in CLASS_QUOTA)
 
@@ -48,6 +51,8 @@ def try_place(context: Context, task: OpenTask, line: Line, group: Group) -> Pla
     """Return where a task can start now; or the refusal that stops it and the wake-ups that can change the refusal."""
     state, shape = context.state, line.shape
     index = state.index
+    if state.bookings and waits_for_booking(state, shape) is not None:
+        return NOT_BEGUN
     if not shape.can_start(index):
         return NODES_CLOSED
     before = reservations_before(state, task, context.at) if state.reservations else ()
@@ -56,7 +61,8 @@ def try_place(context: Context, task: OpenTask, line: Line, group: Group) -> Pla
     by_model = above_quota = 0
     if group.tenant.model_limits or shape.needs is not None:
         by_model, above_quota = closed_to(context, task, group, shape, before)
-    closed = by_model | above_quota
+    booked = closed_by_bookings(state, task, shape, context.at) if state.booked & shape.eligible else 0
+    closed = by_model | above_quota | booked
     found: Placement | TaskId | None = None
     if task.avoid is not None:
         found = _find(context, task, shape, closed | index.device_groups_of((task.avoid,)), before)
@@ -72,6 +78,8 @@ def try_place(context: Context, task: OpenTask, line: Line, group: Group) -> Pla
         return Blocked(no.TenantModelQuotaFull, (TenantQuota(group.tenant.id, _model_limit(shape)),), True)
     if found is not None:
         return Blocked(no.ReservedFor, (ANY_ROOM, RESERVATION_ENDED), True, True, found)
+    if booked and choose(shape, index, state.order_for(shape.gpus)) is not None:
+        return BOOKED
     return NO_ROOM
 
 
@@ -258,7 +266,7 @@ def _find(
     """Find room that is not reserved for a task that goes before; else return the task the room is kept for, if any."""
     state = context.state
     order = state.order_for(shape.gpus)
-    if not state.backfills and (first := _first_without_backfill(context, task, shape)):
+    if not state.backfills and (first := first_without_backfill(context, task, shape)):
         return first
     if not before:
         return choose(shape, state.index, order, closed, model=task.model)
@@ -278,12 +286,12 @@ def _find(
     return placement
 
 
-def _first_without_backfill(context: Context, task: OpenTask, shape: Shape) -> TaskId | None:
+def first_without_backfill(context: Context, task: OpenTask, shape: Shape) -> TaskId | None:
     """Without backfill: return a task that goes before and wants any of the same nodes."""
     state = context.state
     mine = sort_key(state, task, context.at)
     for line in state.queue.lines.values():
-        if line.blocked is not None and not waits_for_better(line):
+        if line.blocked is not None and line.blocked is not NOT_BEGUN and not waits_for_better(line):
             line.shape.refresh(state.index)
             if line.shape.eligible & shape.eligible:
                 for class_index in CLASS_INDEXES:

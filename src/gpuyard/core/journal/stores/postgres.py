@@ -52,7 +52,7 @@ _LARGE = 20.0
 _PAGE_BYTES = 4096
 _APPEND = """
     WITH lead AS (
-        UPDATE leader SET seq = %(seq)b::bigint, hash = %(hash)b
+        UPDATE leader SET seq = %(seq)b::bigint, hash = %(hash)b, beat = beat + 1
         WHERE epoch = %(epoch)b::bigint AND session = %(session)b::bigint
           AND seq = %(before)b::bigint AND hash = %(hash_before)b
         RETURNING epoch),
@@ -61,8 +61,8 @@ _APPEND = """
         SELECT %(before)b::bigint + fact.n, lead.epoch, fact.payload, fact.hash
         FROM lead, unnest(%(payloads)b::bytea[], %(hashes)b::bytea[]) WITH ORDINALITY AS fact (payload, hash, n))
     SELECT epoch FROM lead"""
-_DRAW_EPOCH = """UPDATE leader SET epoch = epoch + 1, session = session + 1, holder = %(holder)s
-    RETURNING epoch, session, seq, hash"""
+_DRAW_EPOCH = """UPDATE leader SET epoch = epoch + 1, session = session + 1, beat = beat + 1, released = false,
+    holder = %(holder)s, url = '', wanted = '' RETURNING epoch, session, seq, hash"""
 _DRAW_SESSION = "UPDATE leader SET session = session + 1 WHERE epoch = %(epoch)s RETURNING session, seq, hash"
 _SAVE = """INSERT INTO snapshots (seq, hash, document)
     SELECT %(seq)s, %(hash)s, %(document)b FROM leader WHERE epoch = %(epoch)s
@@ -137,15 +137,14 @@ class PostgresJournal:
             if not take_over:
                 take_lock(connection, address)
             examined = tables.examine(connection, address, witness, notes)
-            holder = {"holder": f"process {os.getpid()} on {socket.gethostname()}"}
-            drawn = database.commit(connection, address, _DRAW_EPOCH, holder)
+            drawn = database.commit(connection, address, _DRAW_EPOCH, {"holder": this_process()})
             if len(drawn) != 1:
                 raise tables.damaged(address, examined.seq, "the table leader must have one row")
             # The writer before may have appended until its epoch was over.
             contents = tables.Contents(address, database.asker(connection, address))
             contents.check_chain(examined, Position(drawn[0][2], drawn[0][3].hex()))
             if take_over:
-                _evict(connection, address)
+                evict(connection, address)
             return cls(address, connection, drawn[0], notes, codec, segment_events, waits)
         except BaseException:
             database.close(connection)
@@ -323,7 +322,7 @@ class PostgresJournal:
                     f"event {self._head.seq} was written, but the database ends at event {found.seq} with another hash"
                 )
                 raise self._stop_using(tables.damaged(self._address, found.seq, what))
-            _evict(connection, self._address)
+            evict(connection, self._address)
         except BaseException:
             database.close(connection)
             raise
@@ -383,6 +382,11 @@ class PostgresJournal:
         return Position(rows[-1][0], rows[-1][2].hex())
 
 
+def this_process() -> str:
+    """Return what other schedulers call this one in their messages."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
 def take_lock(connection: BoundedConnection, address: DatabaseAddress) -> None:
     """Take the lock of the writer. A writer that was just killed may hold it for a moment, so wait for it."""
     try:
@@ -396,7 +400,7 @@ def take_lock(connection: BoundedConnection, address: DatabaseAddress) -> None:
         raise JournalLocked(message) from None
 
 
-def _evict(connection: BoundedConnection, address: DatabaseAddress) -> None:
+def evict(connection: BoundedConnection, address: DatabaseAddress) -> None:
     """Take the lock of the writer from a session that is no longer the writer's.
 
     Only the row in `leader` decides who writes. If the old session cannot be ended, the lock is left to it.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode
 
 from gpuyard.core.domain.errors import JournalDamaged, JournalError, StorageFull, StorageUnreachable
 
@@ -68,11 +68,11 @@ class DatabaseAddress(NamedTuple):
     def parse(cls, url: str) -> "DatabaseAddress":
         """Parse postgresql://USER@HOST/DATABASE?schema=NAME; libpq's other parameters may follow."""
         try:
-            parts = urlsplit(url)
-            query = parse_qsl(parts.query, keep_blank_values=True)
+            base, _, parameters = url.partition("?")  # urlunsplit would make postgresql:/NAME of postgresql:///NAME
+            query = parse_qsl(parameters, keep_blank_values=True)
             schema = dict(query).get("schema", "gpuyard")
             rest = urlencode([(name, value) for name, value in query if name != "schema"])
-            plain = urlunsplit(parts._replace(query=rest))
+            plain = f"{base}?{rest}" if rest else base
             known = conninfo.conninfo_to_dict(plain)
         except (ValueError, psycopg.Error) as error:
             raise JournalError(f"The address of the database cannot be read: {_first_line(error)}.") from None

@@ -11,7 +11,7 @@ from gpuyard.core.journal.codec import CODEC, Codec
 from gpuyard.core.journal.records import Position, Record, Snapshot
 from gpuyard.core.journal.stores import postgres_connection as database
 from gpuyard.core.journal.stores import postgres_tables as tables
-from gpuyard.core.journal.stores.postgres_connection import DatabaseAddress, Waits
+from gpuyard.core.journal.stores.postgres_connection import DatabaseAddress, Row, Waits
 
 _NEXT = "SELECT seq, payload, hash FROM events WHERE seq > %(after)s ORDER BY seq LIMIT %(most)s"
 
@@ -35,6 +35,10 @@ class PostgresFollower:
         finally:
             database.close(connection)
         return cls(address, waits, codec)
+
+    def ask(self, query: str) -> list[Row]:
+        """Execute another query on the connection."""
+        return self._connection(query)
 
     def tail(self, after: Position, most: int = tables.CHUNK) -> tuple[list[Record], Position]:
         """Return the next events after a position, at most `most`, and the position of the last one; none: no news.

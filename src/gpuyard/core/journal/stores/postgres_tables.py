@@ -1,7 +1,7 @@
 """The tables of a journal in PostgreSQL, and how they are read.
 
     journal     one row: the version of the tables, and the position that the stored events follow
-    leader      one row: who writes (epoch, session, holder), and the position of the last event
+    leader      one row: who writes (epoch, session, holder, url), its lease (beat, released, wanted), the position of the last event
     events      the events, with the epoch of their writer
     snapshots   the two newest snapshots
 
@@ -31,7 +31,7 @@ from gpuyard.core.journal.stores.postgres_connection import (
 )
 from gpuyard.core.journal.stores.segment import SegmentRow
 
-VERSION = 1
+VERSION = 2
 WAY_OUT = "Restore the database from a backup."
 CHUNK = 4096
 """Events per query: about 1 MB."""
@@ -41,7 +41,9 @@ _TABLES = (
         after_seq bigint NOT NULL, after_hash bytea NOT NULL)""",
     # Every append updates this row; with room in its page, PostgreSQL replaces it without touching the index.
     """CREATE TABLE leader (one bool PRIMARY KEY DEFAULT true CHECK (one), epoch bigint NOT NULL, session bigint NOT NULL,
-        holder text NOT NULL, seq bigint NOT NULL, hash bytea NOT NULL) WITH (fillfactor = 10)""",
+        holder text NOT NULL, url text NOT NULL, beat bigint NOT NULL, released bool NOT NULL,
+        wanted text NOT NULL, seq bigint NOT NULL,
+        hash bytea NOT NULL) WITH (fillfactor = 10)""",
     """CREATE TABLE events (seq bigint PRIMARY KEY, epoch bigint NOT NULL, payload bytea NOT NULL, hash bytea NOT NULL)""",
     "CREATE TABLE snapshots (seq bigint PRIMARY KEY, hash bytea NOT NULL, document bytea NOT NULL)",
     "ALTER TABLE snapshots ALTER COLUMN document SET STORAGE EXTERNAL",  # it is compressed already
@@ -68,7 +70,8 @@ def create_if_missing(connection: BoundedConnection, address: DatabaseAddress, a
         position = {"seq": after.seq, "hash": bytes.fromhex(after.hash), "version": VERSION}
         insert = "INSERT INTO journal (version, after_seq, after_hash) VALUES (%(version)s, %(seq)s, %(hash)s)"
         ask(connection, address, insert, position)
-        insert = "INSERT INTO leader (epoch, session, holder, seq, hash) VALUES (0, 0, '', %(seq)s, %(hash)s)"
+        insert = """INSERT INTO leader (epoch, session, holder, url, beat, released, wanted, seq, hash)
+            VALUES (0, 0, '', '', 0, true, '', %(seq)s, %(hash)s)"""
         ask(connection, address, insert, position)
 
 
@@ -103,6 +106,11 @@ def check_version(connection: BoundedConnection, address: DatabaseAddress) -> No
 def damaged(address: DatabaseAddress, seq: int, what: str) -> JournalDamaged:
     """Return the error that names the place of the damage and the way out."""
     return JournalDamaged(f"The journal in {address.shown} is damaged at event {seq}: {what}. {WAY_OUT}")
+
+
+def writer_state(connection: BoundedConnection, address: DatabaseAddress) -> list[Row]:
+    """Return the row in `leader`, which a scheduler that leads changes several times a second."""
+    return ask(connection, address, "SELECT epoch, session, beat, released, seq, hash FROM leader")
 
 
 class Contents:

@@ -11,7 +11,7 @@ from gpuyard.core.domain.refusals import Never
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
-from gpuyard.core.placement.rules import accounts, cpus, gpu_count, gpu_memory, gpu_model, host_memory, labels
+from gpuyard.core.placement.rules import accounts, booking, cpus, gpu_count, gpu_memory, gpu_model, host_memory, labels
 
 
 class Rule(Protocol):
@@ -24,4 +24,4 @@ class Rule(Protocol):
         """Return why no device group of `among` meets the rule."""
 
 
-RULES: tuple[Rule, ...] = (gpu_model, gpu_memory, gpu_count, labels, cpus, host_memory, accounts)
+RULES: tuple[Rule, ...] = (gpu_model, gpu_memory, gpu_count, labels, cpus, host_memory, accounts, booking)

@@ -38,6 +38,7 @@ from gpuyard.live.agent.supervisor.fenced_attempts import FencedAttempts
 from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Launch, ProcessEnded, ProcessPhase
 from gpuyard.live.agent.supervisor.output import trim
 from gpuyard.live.agent.supervisor.process_tree import ProcessTree
+from gpuyard.live.agent.supervisor.shells import ShellNotStarted, open_shell
 from gpuyard.live.agent.supervisor.spawn import (
     end_old_launchers,
     no_starter,
@@ -89,6 +90,8 @@ class AttemptManager:
             self._attempts,
             self,
         )
+        self._shells: set[int] = set()
+        """The holders of shells beside attempts."""
         self._events: list[messages.SupervisorEvent] = []
         self._checked_output_at = 0.0
 
@@ -233,6 +236,8 @@ class AttemptManager:
                     self._suspend(command.key)
                 case messages.Resume():
                     self._resume(command.key)
+                case messages.OpenShell():
+                    self._open_shell(command)
                 case messages.Extend():
                     self._extend(command)
                 case messages.Renew():
@@ -362,6 +367,20 @@ class AttemptManager:
         else:
             grace_seconds = attempt.grace_seconds if command.grace_seconds is None else command.grace_seconds
             self._end(attempt, AttemptEnding.STOPPED, grace_seconds)
+
+    def _open_shell(self, command: messages.OpenShell) -> None:
+        attempt, sentence = self._attempts.get(command.key), ""
+        if attempt is None or attempt.phase is not ProcessPhase.RUNNING or attempt.command_ended or attempt.lease:
+            sentence = "The task does not run on its node at the moment."
+        elif command.key in self._starts or attempt.stopping is not None:
+            sentence = "The task is being started or stopped; try again in a moment."
+        else:
+            try:
+                group = self._cgroups.open(command.key) if attempt.cgroup else None
+                self._shells.add(open_shell(command, attempt.pid, group))
+            except ShellNotStarted as refusal:
+                sentence = str(refusal)
+        self._events.append(messages.ShellOpened(command.key, command.session, sentence))
 
     def _suspend(self, key: AttemptKey) -> None:
         attempt = self._attempts.get(key)
@@ -552,6 +571,7 @@ class AttemptManager:
                 self._exits.note(pid, known.born, found.si_code == os.CLD_EXITED, found.si_status)
             _, status = os.waitpid(pid, 0)
             attempt = self._process_tree.waited_for(pid)
+            self._shells.discard(pid)
             if attempt is None:
                 self._starts.child_ended(pid)
             if attempt is not None:
@@ -596,7 +616,8 @@ class AttemptManager:
             if not left:
                 self._finish(attempt, self._own_ending(attempt))
             elif attempt.kill_at is None:
-                attempt.message = attempt.message or f"Its command left {len(left)} running, which were ended."
+                if others := left - proc.descendants(self._process_tree.table(), self._shells):
+                    attempt.message = attempt.message or f"Its command left {len(others)} running, which were ended."
                 attempt.kill_at = now() + attempt.grace_seconds
                 self._process_tree.signal(left, signal.SIGTERM)
                 self._process_tree.signal(left, signal.SIGCONT)

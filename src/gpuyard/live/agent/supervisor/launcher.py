@@ -25,10 +25,15 @@ import marshal
 import os
 import sys
 
+TYPE_CHECKING = False  # importing `typing` would double our memory
+if TYPE_CHECKING:
+    from typing import Any
+
 NAME = "gpuyard-launch"
 """The name of launcher and starters in `ps`; a command loses it when it begins."""
 LENGTH_BYTES = 4
-WORK_DIR, OUTPUT, CHECKPOINT, COMMAND, TEXT = "work dir", "output", "checkpoint", "command", "text"
+WORK_DIR, OUTPUT, CHECKPOINT, PYTHON = "work dir", "output", "checkpoint", "python"
+COMMAND, TEXT = "command", "text"
 """The step that failed, in the answer of a starter."""
 
 NOW, LATER = b"n", b"l"
@@ -38,6 +43,8 @@ _EXAMPLE = marshal.dumps((("true",), {"PATH": "/dev", **{f"NAME_{number}": "valu
 ABOUT_TO_BEGIN = b"g"
 """The last byte a starter sends before `execve`. Without it the command never began."""
 
+_LIMITS = {"stack": 3, "core": 4, "nofile": 7, "memlock": 8}
+"""The numbers of Linux for resource limits, the same on x86-64 and ARM."""
 _PR_SET_NAME = 15
 _CLONE_PARENT = 0x8000
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
@@ -46,8 +53,28 @@ _PAGE = 4096
 _SCORE = "/proc/self/oom_score_adj"
 
 LaunchOrder = tuple[
-    tuple[str, ...], dict[str, str], str, int | None, int, tuple[int, ...], str, str, str
-]  # argv, env, work dir, uid, gid, groups, output, the file cgroup.procs of its control group, checkpoint folder
+    tuple[str, ...],
+    dict[str, str],
+    str,
+    int | None,
+    int,
+    tuple[int, ...],
+    str,
+    str,
+    str,
+    str,
+    int | None,
+    dict[str, int],
+    dict[str, object] | None,
+]
+"""argv, env, work dir, uid, gid, groups, output, the file cgroup.procs of its control group, checkpoint folder, Python of its
+environment, umask, soft limits, console (None, or what `console_holder.py` needs besides)."""
+HOLDER = os.path.join(os.path.dirname(__file__), "console_holder.py")  # noqa: PTH118, PTH120 - pathlib would double our memory
+_OF_HOLDER = ("GPUYARD_MARK", "GPUYARD_TASK_ID", "GPUYARD_ATTEMPT", "CUDA_VISIBLE_DEVICES")
+"""Variables by which supervisor and agent know the holder of a console. It has the rights of the supervisor, so it gets no
+others from the user."""
+_NOT_SENT: "tuple[Any, ...]" = ("", "", None, {}, None)
+"""What the last parts of an order are if they are missing."""
 Failure = tuple[str, int, str]
 """The step that failed, the error number and its text."""
 
@@ -122,7 +149,9 @@ def _rehearse() -> None:
 
 def _carry_out(order: LaunchOrder, channel: "_socket.socket") -> Failure:
     """Become the command. Return only if that fails, with the reason."""
-    argv, env, folder, uid, gid, groups, output, group, *later = order  # an older supervisor sends fewer
+    argv, env, folder, uid, gid, groups, output, group = order[:8]
+    later: tuple[Any, ...] = order[8:]  # an older supervisor sends fewer
+    checkpoint, python, mask, limits, console = (*later, *_NOT_SENT[len(later) :])
     step = OUTPUT
     try:
         if group:
@@ -132,14 +161,20 @@ def _carry_out(order: LaunchOrder, channel: "_socket.socket") -> Failure:
             os.dup2(out, 1)
             os.dup2(out, 2)
         step = CHECKPOINT
-        if later and later[0]:
-            _make_checkpoint_folder(later[0], uid, gid)
+        if checkpoint:
+            _make_checkpoint_folder(checkpoint, uid, gid)
+        if console:  # its command inherits from it
+            step = PYTHON
+            _take_from_shell(python, mask, limits)
+            _become_holder(order, console, channel)
         step = WORK_DIR
         if uid is not None and os.geteuid() == 0:  # a home on NFS may be closed to root, so change the user first
             os.setgroups(groups)
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
         os.chdir(folder)
+        step = PYTHON
+        _take_from_shell(python, mask, limits)
         step = COMMAND
         path = find(argv[0], env)
         channel.sendall(ABOUT_TO_BEGIN)
@@ -149,6 +184,60 @@ def _carry_out(order: LaunchOrder, channel: "_socket.socket") -> Failure:
     except OSError as error:
         return step, error.errno or 0, (error.strerror or str(error))[:1000]
     raise AssertionError("execve returns only with an error")
+
+
+def _take_from_shell(python: str, mask: int | None, limits: dict[str, int]) -> None:
+    """Take umask and limits of the shell that submitted the task; raise OSError if the Python of its environment is missing."""
+    if python and not os.access(python, os.X_OK):
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), python)
+    if mask is not None:
+        os.umask(mask)
+    if limits:
+        _set_limits(limits)
+
+
+def _set_limits(limits: dict[str, int]) -> None:
+    """Set soft limits, up to the hard ones of this node. The module `resource` would have to be loaded for this."""
+    libc = ctypes.CDLL(None)
+    for name, wanted in limits.items():
+        number = _LIMITS.get(name)
+        pair = (ctypes.c_ulong * 2)()
+        if number is None or libc.getrlimit(number, pair) != 0:
+            continue
+        hard = pair[1]
+        pair[0] = hard if wanted < 0 else min(wanted, hard)
+        libc.setrlimit(number, pair)
+
+
+def _become_holder(order: LaunchOrder, console: dict[str, object], channel: "_socket.socket") -> None:
+    """Become the holder of a console, which starts the command and answers on the channel."""
+    argv, env, folder, uid, gid, groups, output, *_ = order
+    whole = {
+        "argv": argv, "env": env, "cwd": folder, "uid": uid, "gid": gid, "groups": groups, "group": "", "log": output,
+        **console,
+    }  # fmt: skip
+    memory = order_in_memory(whole)
+    os.set_inheritable(channel.fileno(), True)
+    os.execve(sys.executable, holder_command(memory, channel.fileno()), of_holder(env))  # noqa: S606
+
+
+def of_holder(env: dict[str, str]) -> dict[str, str]:
+    """Return the environment of the holder itself."""
+    return {name: env[name] for name in _OF_HOLDER if name in env}
+
+
+def order_in_memory(order: dict[str, object]) -> int:
+    """Write an order for a holder; return the descriptor, which the holder inherits."""
+    memory = os.memfd_create("order", 0)
+    content = marshal.dumps(order)
+    while content:
+        content = content[os.write(memory, content) :]
+    return memory
+
+
+def holder_command(memory: int, channel: int) -> list[str]:
+    """Return the command line of a holder, with its order and the channel to report to; -1: none."""
+    return [sys.executable, "-I", "-S", "-X", "utf8", HOLDER, str(memory), str(channel)]
 
 
 def _join(group: str) -> None:

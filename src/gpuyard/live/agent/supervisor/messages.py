@@ -37,6 +37,18 @@ class SupervisorMessage(msgspec.Struct, frozen=True, gc=False, tag=True, tag_fie
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
+class LaunchConsole(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A terminal, or only an open standard input, to which clients attach (`console_holder.py`)."""
+
+    socket: str
+    """Where its holder listens."""
+    terminal: bool = True
+    columns: int = 80
+    rows: int = 24
+    linger_seconds: float | None = None
+    """How long the command goes on without a client; None: for ever."""
+
+
 class Launch(SupervisorMessage, frozen=True):
     """Run an attempt. Safe to repeat: an attempt that is already held is not run again, only reported again.
 
@@ -76,6 +88,29 @@ class Launch(SupervisorMessage, frozen=True):
     """How long its work dir, its output and its command may take to open; after that it is not launched."""
     checkpoint_dir: str = ""
     """The folder to make for its checkpoints, unless it exists; empty: none."""
+    python: str = ""
+    """The Python of its virtual environment; the attempt is not started without it. Empty: none."""
+    umask: int | None = None
+    """None: the supervisor's own."""
+    limits: dict[str, int] = {}
+    """Soft limits: nofile, stack, memlock, core; at most the hard ones. -1: unlimited."""
+    console: LaunchConsole | None = None
+    """Clients can be attached to it; None: it reads nothing."""
+
+
+class OpenShell(SupervisorMessage, frozen=True):
+    """Start another command beside a running attempt: same user, folder, environment, GPUs. It ends with the attempt.
+
+    Safe to repeat only with another session.
+    """
+
+    key: AttemptKey
+    session: str
+    console: LaunchConsole
+    argv: tuple[str, ...] = ()
+    """Empty: the shell of the user."""
+    env: dict[str, str] = {}
+    """Variables in addition to those of the attempt."""
 
 
 class Start(SupervisorMessage, frozen=True):
@@ -164,6 +199,7 @@ class Replace(SupervisorMessage, frozen=True):
 
 SupervisorCommand = (
     Launch
+    | OpenShell
     | Start
     | StopAttempt
     | Suspend
@@ -248,6 +284,15 @@ class ResumedNow(SupervisorMessage, frozen=True):
     key: AttemptKey
 
 
+class ShellOpened(SupervisorMessage, frozen=True):
+    """The answer to `OpenShell`."""
+
+    key: AttemptKey
+    session: str
+    message: str = ""
+    """Why it was not started; empty: its holder begins to listen."""
+
+
 class Extended(SupervisorMessage, frozen=True):
     """The new time-out of `Extend` was received."""
 
@@ -316,6 +361,7 @@ SupervisorEvent = (
     | SuspendedNow
     | ResumedNow
     | Extended
+    | ShellOpened
     | NotHeld
     | NotReplaced
     | AttemptList

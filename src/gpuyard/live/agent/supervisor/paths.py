@@ -39,13 +39,20 @@ def socket_address(folder: Path) -> Iterator[str]:
     The kernel accepts at most 107 bytes. A longer address goes through a descriptor of the folder, so the socket still
     is in the folder and protected by its permissions.
     """
-    address = str(folder / SOCKET)
+    with short_path(folder / SOCKET) as address:
+        yield address
+
+
+@contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """Yield an address of a unix socket that is short enough for the kernel."""
+    address = str(path)
     if len(os.fsencode(address)) <= LONGEST_ADDRESS_BYTES:
         yield address
         return
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+        yield f"/proc/self/fd/{descriptor}/{path.name}"
     finally:
         os.close(descriptor)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from gpuyard.live.agent.supervisor import launcher, proc
 from gpuyard.live.agent.supervisor.clock import now
-from gpuyard.live.agent.supervisor.messages import Launch
+from gpuyard.live.agent.supervisor.messages import Launch, LaunchConsole
 from gpuyard.live.agent.supervisor.process_tag import owner
 
 MOST_LETTERS = 200
@@ -302,8 +302,19 @@ def order_of(launch: Launch, env: dict[str, str], group: Path | None) -> bytes:
     order: launcher.LaunchOrder = (
         launch.argv or ("/bin/sh", "-c", launch.shell), env, launch.cwd, launch.uid, gid, launch.groups, launch.output,
         str(group / "cgroup.procs") if group is not None else "", launch.checkpoint_dir,
+        launch.python, launch.umask, launch.limits, console_of(launch.console),
     )  # fmt: skip
     return marshal.dumps(order)
+
+
+def console_of(console: LaunchConsole | None) -> dict[str, object] | None:
+    """Return what the holder of a console needs to know of it; None if there is none."""
+    if console is None:
+        return None
+    return {
+        "socket": console.socket, "terminal": console.terminal, "columns": console.columns, "rows": console.rows,
+        "linger": console.linger_seconds,
+    }  # fmt: skip
 
 
 def why(answer: bytes, launch: Launch) -> str:
@@ -318,6 +329,11 @@ def why(answer: bytes, launch: Launch) -> str:
         return (
             f"Its checkpoint folder {launch.checkpoint_dir} cannot be made on this node: {text}. Check "
             "executor.checkpoint_dir there."
+        )
+    if step == launcher.PYTHON:
+        return (
+            f"The Python of its virtual environment, {launch.python}, does not exist on this node. Put the environment on a "
+            "disk that all nodes share, create it there under the same path, or submit the task with --clean-env."
         )
     return _sentence(step, number, text, launch)
 

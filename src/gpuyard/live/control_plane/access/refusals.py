@@ -32,9 +32,9 @@ class UserWithoutTenant(Invalid, frozen=True):
 
 
 class BadTokenName(Invalid, frozen=True):
-    """The description of a token is too long."""
+    """The description of a token is too long, or cannot be stored."""
 
-    text = "The name of a token has at most {longest} characters."
+    text = "The name of a token has at most {longest} characters, and no NUL among them."
     longest: int
 
 

@@ -1,9 +1,11 @@
-"""Users and tokens, on disk and in memory.
+"""Users and tokens, stored and in memory.
 
 Everything is read into memory once. A change is made durable first and then applied in memory, so the next request sees
-it; requests never read the disk. This requires exclusive access to the file, which is locked while it is open.
+it; requests never read the store. So there is one writer: a file is locked while it is open, a database accepts the
+changes of the current leader only. A reader of a database calls `refresh` now and then. A change whose outcome is unknown,
+because the database did not answer, is not applied in memory; before the next change, everything is read again.
 
-The file holds no usable credentials: passwords are stored as Argon2 hashes, tokens as the SHA-256 of 32 random bytes
+The store holds no usable credentials: passwords are stored as Argon2 hashes, tokens as the SHA-256 of 32 random bytes
 (these cannot be guessed, so a fast hash is enough, and a lookup takes microseconds).
 
 `check_login`, `add_user`, `set_password` and `ensure_user` take a tenth of a second and 64 MiB on purpose: call them in
@@ -12,9 +14,8 @@ a thread. All methods may be called from any thread.
 
 import re
 import secrets
-import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -26,18 +27,15 @@ import msgspec
 from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from gpuyard.core.domain.errors import WriterDeposed
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TenantId, Value
 from gpuyard.live.control_plane.access import refusals as no
 from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, AuthMethod, Denied, Principal, Role, Scope
 from gpuyard.live.control_plane.access.throttle import Throttle
-from gpuyard.live.control_plane.stores.database import (
-    DatabaseLayout,
-    StoreError,
-    as_store_errors,
-    open_database,
-    transaction,
-)
+from gpuyard.live.control_plane.stores.cluster_records import Change, ClusterRecords, Delete, Put, Row, SqliteRecords
+from gpuyard.live.control_plane.stores.database import StoreError, StoreUnreachable
+from gpuyard.live.control_plane.stores.record_layouts import ACCESS_LAYOUT, TOKENS, USERS
 from gpuyard.live.wire.limits import LONGEST_PASSWORD, SHORTEST_PASSWORD
 
 TOKEN_PREFIX = "gy_"  # noqa: S105 - lets secret scanners recognize a leaked token
@@ -46,7 +44,6 @@ LONGEST_TOKEN_NAME = 200
 MOST_SESSIONS = 100
 """Number of sessions of one user; the oldest ends when another one begins."""
 
-_WHAT = "users and tokens"
 _USERNAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _USE_NOTED_SECONDS = 60.0
 _HASHES_AT_ONCE = 2
@@ -54,25 +51,6 @@ _HASHES_AT_ONCE = 2
 _HASH_WAIT_SECONDS = 5.0
 
 _INVALID = (("www-authenticate", 'Bearer realm="gpuyard", error="invalid_token"'),)
-_LAYOUT = DatabaseLayout(
-    what=_WHAT,
-    version=2,
-    upgrades=("ALTER TABLE tokens ADD COLUMN uid INTEGER",),
-    durable=True,
-    exclusive=True,
-    tables="""
-        CREATE TABLE users (
-            username TEXT PRIMARY KEY, password_hash TEXT NOT NULL, tenant TEXT, role TEXT NOT NULL,
-            disabled INTEGER NOT NULL, created_at REAL NOT NULL
-        ) WITHOUT ROWID;
-        CREATE TABLE tokens (
-            id TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE,
-            username TEXT NOT NULL REFERENCES users ON DELETE CASCADE, name TEXT NOT NULL, via TEXT NOT NULL,
-            created_at REAL NOT NULL, expires_at REAL, revoked_at REAL, last_used_at REAL, uid INTEGER
-        ) WITHOUT ROWID;
-        CREATE INDEX tokens_of ON tokens (username)
-    """,
-)
 
 
 class User(Value, frozen=True):
@@ -111,13 +89,13 @@ class NewToken(Value, frozen=True):
 
 
 class AccessStore:
-    """The users and tokens of a cluster. Create it with `open`."""
+    """The users and tokens of a cluster."""
 
     def __init__(
-        self, path: Path, database: sqlite3.Connection, clock: Callable[[], float], hasher: PasswordHasher
+        self, records: ClusterRecords, clock: Callable[[], float] = time.time, hasher: PasswordHasher | None = None
     ) -> None:
-        self._path = path
-        self._database = database
+        hasher = hasher or PasswordHasher()
+        self._records = records
         self._clock = clock
         self._hasher = hasher
         self._changing = RLock()
@@ -132,24 +110,34 @@ class AccessStore:
         self._digests: dict[str, bytes] = {}
         self._used: dict[str, float] = {}
         """Last-use times of tokens that are not written yet."""
+        self._seen = 0
+        self._unsure = False
+        """The outcome of the last change is unknown."""
         self._load()
 
     @classmethod
     def open(cls, path: Path, *, clock: Callable[[], float] = time.time, hasher: PasswordHasher | None = None) -> Self:
         """Open the file, or create it."""
-        database = open_database(path, _LAYOUT)
+        records = SqliteRecords.open(path, ACCESS_LAYOUT)
         try:
-            with as_store_errors(path, _WHAT):
-                return cls(path, database, clock, hasher or PasswordHasher())
+            return cls(records, clock, hasher)
         except BaseException:
-            database.close()
+            records.close()
             raise
 
     def close(self) -> None:
-        """Write the last-use times if possible, and release the file."""
-        with suppress(StoreError):
+        """Write the last-use times if possible, and release the file or the connection."""
+        with suppress(StoreError, WriterDeposed):
             self.write_uses()
-        self._database.close()
+        self._records.close()
+
+    def refresh(self) -> bool:
+        """Read everything again if another scheduler has changed something; return whether it has."""
+        with self._changing:
+            if not self._unsure and self._records.changes() == self._seen:
+                return False
+            self._load()
+            return True
 
     # --- users --------------------------------------------------------------------------------------------------------
 
@@ -170,14 +158,10 @@ class AccessStore:
         if username in self._users:
             return no.UserExists(username)
         password_hash = self._hash(password)
-        with self._changing:
+        with self._change():
             if username in self._users:  # added by another thread meanwhile
                 return no.UserExists(username)
-            with self._change() as database:
-                database.execute(
-                    "INSERT INTO users VALUES (?, ?, ?, ?, ?, ?)",
-                    (username, password_hash, tenant, role, False, user.created_at),
-                )
+            self._write(Put(USERS, [_user_row(user, password_hash)]))
             self._users[username], self._hashes[username] = user, password_hash
         return user
 
@@ -190,7 +174,7 @@ class AccessStore:
         disabled: bool | msgspec.UnsetType = msgspec.UNSET,
     ) -> User | Refusal:
         """Change the given fields from the next request on. Tokens of a disabled user are kept but rejected."""
-        with self._changing:
+        with self._change():
             user = self._users.get(username)
             if user is None:
                 return no.UnknownUser(username)
@@ -199,11 +183,7 @@ class AccessStore:
             changed = msgspec.structs.replace(user, **given)
             if wrong := _wrong_with_user(changed):
                 return wrong
-            with self._change() as database:
-                database.execute(
-                    "UPDATE users SET tenant = ?, role = ?, disabled = ? WHERE username = ?",
-                    (changed.tenant, changed.role, changed.disabled, username),
-                )
+            self._write(Put(USERS, [_user_row(changed, self._hashes[username])]))
             self._users[username] = changed
             return changed
 
@@ -212,7 +192,7 @@ class AccessStore:
         if wrong := _wrong_with_password(password):
             return wrong
         password_hash = self._hash(password)
-        with self._changing:
+        with self._change():
             if username not in self._users:
                 return no.UnknownUser(username)
             self._replace_hash(username, password_hash, revoke_tokens)
@@ -221,17 +201,18 @@ class AccessStore:
     def _replace_hash(self, username: str, password_hash: str, revoke_tokens: bool = False) -> None:
         """Store another password; logins and sessions end, and with `revoke_tokens` all other tokens, too."""
         now = self._clock()
-        with self._changing:
-            with self._change() as database:
-                _write_hash(database, username, password_hash)
-                database.execute(
-                    "UPDATE tokens SET revoked_at = ? WHERE username = ? AND (via != ? OR ?) AND revoked_at IS NULL",
-                    (now, username, AuthMethod.TOKEN, revoke_tokens),
-                )
+        with self._change():
+            revoked = [
+                msgspec.structs.replace(token, revoked_at=now)
+                for token in self.tokens(username)
+                if (token.via is not AuthMethod.TOKEN or revoke_tokens) and token.revoked_at is None
+            ]
+            self._write(
+                Put(USERS, [_user_row(self._users[username], password_hash)]),
+                Put(TOKENS, [self._token_row(token) for token in revoked]),
+            )
             self._hashes[username] = password_hash
-            for token in self.tokens(username):
-                if (token.via is not AuthMethod.TOKEN or revoke_tokens) and token.revoked_at is None:
-                    self._tokens[token.id] = msgspec.structs.replace(token, revoked_at=now)
+            self._tokens.update((token.id, token) for token in revoked)
 
     def ensure_user(self, username: str, password: str, tenant: TenantId | None, role: Role) -> User | Refusal:
         """Add a user of the configuration, or change it where it differs. Slow: hashes or verifies the password.
@@ -261,13 +242,13 @@ class AccessStore:
 
     def remove_user(self, username: str) -> Refusal | None:
         """Remove a user and all tokens of the user."""
-        with self._changing:
+        with self._change():
             if username not in self._users:
                 return no.UnknownUser(username)
-            with self._change() as database:
-                database.execute("DELETE FROM users WHERE username = ?", (username,))
+            theirs = [token.id for token in self.tokens(username)]
+            self._write(Delete(TOKENS, theirs), Delete(USERS, [username]))
             del self._users[username], self._hashes[username]
-            self._forget(token.id for token in self.tokens(username))
+            self._forget(theirs)
         return None
 
     # --- logging in ---------------------------------------------------------------------------------------------------
@@ -300,11 +281,10 @@ class AccessStore:
     def _rehash(self, username: str, old: str, password: str) -> None:
         """Hash the password again with the current, stronger parameters; it is only known during a login."""
         password_hash = self._hash(password)
-        with self._changing:
+        with self._change():
             if self._hashes.get(username) != old:  # changed meanwhile
                 return
-            with self._change() as database:
-                _write_hash(database, username, password_hash)
+            self._write(Put(USERS, [_user_row(self._users[username], password_hash)]))
             self._hashes[username] = password_hash
 
     def _hash(self, password: str) -> str:
@@ -327,14 +307,14 @@ class AccessStore:
     ) -> NewToken | Refusal:
         """Create a token, whose secret is shown once. Expired logins of the user are deleted."""
         now = self._clock()
-        if len(name) > LONGEST_TOKEN_NAME:
+        if len(name) > LONGEST_TOKEN_NAME or "\0" in name:  # PostgreSQL stores no text with a NUL
             return no.BadTokenName(LONGEST_TOKEN_NAME)
         if expires_at is not None and expires_at <= now:
             return no.TokenEndsInThePast()
         secret = (SESSION_PREFIX if via is AuthMethod.SESSION else TOKEN_PREFIX) + secrets.token_urlsafe(32)
         digest = _digest(secret)
         token = Token(secrets.token_hex(6), username, name, via, now, expires_at, None, None, uid)
-        with self._changing:
+        with self._change():
             if username not in self._users:
                 return no.UnknownUser(username)
             over = [
@@ -343,12 +323,7 @@ class AccessStore:
             if via is AuthMethod.SESSION:
                 live = [old.id for old in self.tokens(username) if old.via is via and _is_live(old, now)]
                 over += live[MOST_SESSIONS - 1 :]
-            with self._change() as database:
-                database.executemany("DELETE FROM tokens WHERE id = ?", [(old,) for old in over])
-                database.execute(
-                    "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (token.id, digest, username, name, via, now, expires_at, None, None, uid),
-                )
+            self._write(Delete(TOKENS, over), Put(TOKENS, [_token_row(token, digest)]))
             self._forget(over)
             self._keep(token, digest)
         return NewToken(token, secret)
@@ -382,11 +357,10 @@ class AccessStore:
 
     def end_session(self, token_id: str) -> None:
         """End a session; nothing of it is kept."""
-        with self._changing:
+        with self._change():
             token = self._tokens.get(token_id)
             if token is not None and token.via is AuthMethod.SESSION:
-                with self._change() as database:
-                    database.execute("DELETE FROM tokens WHERE id = ?", (token_id,))
+                self._write(Delete(TOKENS, [token_id]))
                 self._forget([token_id])
 
     def tokens(self, username: str | None = None) -> list[Token]:
@@ -405,14 +379,13 @@ class AccessStore:
 
     def revoke_token(self, token_id: str) -> Refusal | None:
         """Revoke a token from now on. Repeating it changes nothing."""
-        with self._changing:
+        with self._change():
             token = self._tokens.get(token_id)
             if token is None:
                 return no.UnknownToken(token_id)
             if token.revoked_at is None:
                 revoked = msgspec.structs.replace(token, revoked_at=self._clock())
-                with self._change() as database:
-                    database.execute("UPDATE tokens SET revoked_at = ? WHERE id = ?", (revoked.revoked_at, token_id))
+                self._write(Put(TOKENS, [self._token_row(revoked)]))
                 self._tokens[token_id] = revoked
         return None
 
@@ -445,44 +418,63 @@ class AccessStore:
 
     def write_uses(self) -> None:
         """Write the last-use times of tokens. Call it about once a minute; no request waits for it."""
-        with self._changing:
+        with self._change():
             uses = dict(self._used)
             if not uses:
                 return
-            with self._change() as database:
-                database.executemany(
-                    "UPDATE tokens SET last_used_at = ? WHERE id = ?", [(at, token) for token, at in uses.items()]
-                )
+            used = [
+                msgspec.structs.replace(token, last_used_at=at)
+                for token_id, at in uses.items()
+                if (token := self._tokens.get(token_id))
+            ]
+            self._write(Put(TOKENS, [self._token_row(token) for token in used]))
+            self._tokens.update((token.id, token) for token in used)
             for token_id, at in uses.items():
-                if token := self._tokens.get(token_id):
-                    self._tokens[token_id] = msgspec.structs.replace(token, last_used_at=at)
                 if self._used.get(token_id) == at:
                     del self._used[token_id]
 
     # --- memory and disk ----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
-        with self._changing, as_store_errors(self._path, _WHAT), transaction(self._database):
-            yield self._database
+    def _change(self) -> Iterator[None]:
+        """Let no other thread change anything; begin with what is stored."""
+        with self._changing:
+            if self._unsure:
+                self._load()
+            yield
+
+    def _write(self, *changes: Change) -> None:
+        try:
+            self._records.write(*changes)
+        except StoreUnreachable:
+            self._unsure = True
+            raise
 
     def _load(self) -> None:
-        for username, password_hash, tenant, role, disabled, created_at in self._database.execute(
-            "SELECT username, password_hash, tenant, role, disabled, created_at FROM users"
-        ):
-            self._users[username] = User(username, tenant, Role(role), bool(disabled), created_at)
-            self._hashes[username] = password_hash
-        for token_id, digest, username, name, via, *times in self._database.execute(
-            "SELECT id, digest, username, name, via, created_at, expires_at, revoked_at, last_used_at, uid FROM tokens"
-        ):
-            self._keep(Token(token_id, username, name, AuthMethod(via), *times), digest)
+        """Read everything into memory. Requests meanwhile see the old state."""
+        seen = self._records.changes()  # first: a change during the next queries is then found the next time
+        users, hashes = dict[str, User](), dict[str, str]()
+        for username, password_hash, tenant, role, disabled, created_at in self._records.rows(USERS):
+            users[username] = User(username, tenant, Role(role), bool(disabled), created_at)
+            hashes[username] = password_hash
+        tokens, digests = dict[str, Token](), dict[str, bytes]()
+        for token_id, digest, username, name, via, *times in self._records.rows(TOKENS):
+            tokens[token_id] = Token(token_id, username, name, AuthMethod(via), *times)
+            digests[token_id] = digest
+        self._users, self._hashes, self._tokens, self._digests = users, hashes, tokens, digests
+        self._by_digest = {digest: token_id for token_id, digest in digests.items()}
+        self._used = {token_id: at for token_id, at in dict(self._used).items() if token_id in tokens}
+        self._seen, self._unsure = seen, False
+
+    def _token_row(self, token: Token) -> Row:
+        return _token_row(token, self._digests[token.id])
 
     def _keep(self, token: Token, digest: bytes) -> None:
         self._tokens[token.id] = token
         self._by_digest[digest] = token.id
         self._digests[token.id] = digest
 
-    def _forget(self, token_ids: Iterator[str] | list[str]) -> None:
+    def _forget(self, token_ids: Iterable[str]) -> None:
         for token_id in token_ids:
             del self._by_digest[self._digests.pop(token_id)], self._tokens[token_id]
             self._used.pop(token_id, None)
@@ -502,8 +494,13 @@ def _wrong_with_password(password: str) -> Refusal | None:
     return no.BadPassword(SHORTEST_PASSWORD, LONGEST_PASSWORD)
 
 
-def _write_hash(database: sqlite3.Connection, username: str, password_hash: str) -> None:
-    database.execute("UPDATE users SET password_hash = ? WHERE username = ?", (password_hash, username))
+def _user_row(user: User, password_hash: str) -> Row:
+    return user.username, password_hash, user.tenant, user.role.value, int(user.disabled), user.created_at
+
+
+def _token_row(token: Token, digest: bytes) -> Row:
+    times = (token.created_at, token.expires_at, token.revoked_at, token.last_used_at)
+    return token.id, digest, token.username, token.name, token.via.value, *times, token.uid
 
 
 def _verified(hasher: PasswordHasher, password_hash: str, password: str) -> bool:

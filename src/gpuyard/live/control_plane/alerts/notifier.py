@@ -13,7 +13,7 @@ A group that a receiver refuses does not delay its other groups: each group has 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -119,6 +119,16 @@ class Notifier:
             for receiver in receivers
             for result in ("delivered", "failed")
         }
+
+    def adopt(self, sent: Iterable[tuple[str, str, SentGroup]]) -> None:
+        """Continue with what another scheduler has sent."""
+        before = self._sent
+        self._sent = {(receiver, group): told for receiver, group, told in sent if receiver in self._changed}
+        self._unwritten = {**dict.fromkeys(before), **self._sent}
+
+    def sent(self) -> tuple[tuple[str, str, SentGroup], ...]:
+        """Return what each receiver was last told: receiver, group, and the alerts."""
+        return tuple((*key, told) for key, told in self._sent.items())
 
     def update(self, situation: Situation) -> None:
         """Take note of what is true now."""

@@ -195,7 +195,7 @@ class Observer:
             found.add("journal_slow", (), None)
             return
         seconds = max(mean or 0.0, age)
-        text = self._loop.full or f"Writing to the journal takes {seconds:.2g} s per commit."
+        text = str(self._loop.unwritable or "") or f"Writing to the journal takes {seconds:.2g} s per commit."
         found.add("journal_slow", (), seconds, text)
 
 

@@ -9,6 +9,7 @@ import structlog
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import TenantId
 from gpuyard.core.journal.records import Record
 from gpuyard.live.control_plane.alerts.notifier import Notifier, Situation
@@ -16,9 +17,11 @@ from gpuyard.live.control_plane.alerts.observer import Observed, Observer
 from gpuyard.live.control_plane.alerts.options import AlertOptions
 from gpuyard.live.control_plane.alerts.rules.evaluate import NO_DATA_SECONDS, evaluating
 from gpuyard.live.control_plane.alerts.rules.rule import Alert, AlertStatus, Labels, Notice, Sample
+from gpuyard.live.control_plane.alerts.shared import SharedAlerts, read_shared, write_shared
 from gpuyard.live.control_plane.alerts.silences import MOST_SILENCES, Silence, known_of
 from gpuyard.live.control_plane.alerts.store import AlertStore, HistoryEntry, tenant_of
 from gpuyard.live.control_plane.stores.database import StoreError
+from gpuyard.live.control_plane.stores.documents import Document
 from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.worker_threads import WorkerPool
 
@@ -27,6 +30,8 @@ EVALUATED = "evaluated_at"
 """Name of the figure that says when rules were last evaluated."""
 WRITE_SECONDS = 30.0
 """Figures are written this often if nothing else is."""
+SHARE_SECONDS = 2.0
+"""How often changes are written for the next scheduler."""
 MOST_LOGGED = 50
 """Maximum number of alerts that are logged one by one in an evaluation."""
 log = structlog.get_logger()
@@ -46,10 +51,13 @@ class Alerts:
         *,
         clock: Callable[[], float],
         registry: CollectorRegistry,
+        document: Document | None = None,
     ) -> None:
+        """`document`: where the next scheduler that leads finds what it has to know; None: there is only this one."""
         self.options = options
         self._observer = observer
         self._clock = clock
+        self._document = document
         self._store = AlertStore.open(options.file)
         if self._store.note:
             log.warning("alerts_reset", message=self._store.note)
@@ -98,6 +106,23 @@ class Alerts:
             for alert in alerts.values():
                 _index(alert, self._by_id, self._counted)
 
+    def _adopt(self, shared: SharedAlerts) -> None:
+        """Continue with the alerts of the scheduler that has led before, instead of those in the own file."""
+        now = self._clock()
+        self._silences = {silence.id: silence for silence in shared.silences}
+        self._unwritten = dict.fromkeys(self._by_id)
+        self._alerts, self._by_id, self._counted = {name: {} for name in self.options.rules}, {}, {}
+        for alert in shared.alerts:
+            rule = self.options.rules.get(alert.rule)
+            if rule is not None and rule.enabled:
+                kept = self._alerts[alert.rule][alert.labels] = _seen(alert, now)
+                self._unwritten[kept.id] = kept
+                _index(kept, self._by_id, self._counted)
+        self._notifier.adopt(shared.sent)
+
+    def _shared(self) -> SharedAlerts:
+        return SharedAlerts(tuple(self._silences.values()), tuple(self._by_id.values()), self._notifier.sent())
+
     # --- running -----------------------------------------------------------------------------------------------------
 
     def hear(self, records: Sequence[Record]) -> None:
@@ -109,9 +134,13 @@ class Alerts:
         if not self.options.enabled:
             await self._keep({}, (), self._clock())  # deletes those of before
             return
+        if self._document is not None and (shared := await asyncio.to_thread(read_shared, self._document)) is not None:
+            self._adopt(shared)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._notifier.run())
             group.create_task(self._evaluate_periodically())
+            if self._document is not None:
+                group.create_task(self._share_periodically(self._document))
 
     def close(self) -> None:
         """Close the file. The opener of the scheduler calls it when the scheduler has ended."""
@@ -125,6 +154,20 @@ class Alerts:
             except Exception:  # alerts must not end the scheduler
                 log.exception("alert_evaluation_failed")
             await asyncio.sleep(self.options.interval_seconds)
+
+    async def _share_periodically(self, document: Document) -> None:
+        """Write what has changed for the next scheduler: alerts that fire or end, and what was sent."""
+        written = None
+        while True:
+            await asyncio.sleep(SHARE_SECONDS)
+            present = frozenset((alert.id, alert.status, alert.fired_at) for alert in self._by_id.values())
+            state = (present, frozenset(self._silences), self._notifier.sent())
+            if state != written:
+                try:
+                    await asyncio.to_thread(write_shared, document, self._shared())
+                    written = state
+                except GpuyardError as error:
+                    log.warning("alerts_write_failed", message=str(error))
 
     async def evaluate_now(self) -> None:
         """Evaluate all rules once, in slices: other work of the event loop runs in between."""
@@ -277,12 +320,16 @@ class Alerts:
         return sorted(self._silences.values(), key=lambda each: (each.until, each.id))
 
     async def silence(self, matchers: tuple[tuple[str, str], ...], until: float, *, by: str, comment: str) -> Silence:
-        """Silence matching alerts until then. It is on disk when this returns."""
+        """Silence matching alerts until then. It is on disk, for all schedulers, when this returns."""
         if len(self._silences) + self._silencing >= MOST_SILENCES:
             raise TooManySilences
         made = Silence(secrets.token_hex(6), matchers, by, self._clock(), until, comment)
         self._silencing += 1
         try:
+            if self._document is not None:
+                shared = self._shared()
+                silences = (*shared.silences, made)
+                await asyncio.to_thread(write_shared, self._document, replace(shared, silences=silences))
             await self._pool.run(self._store.keep_silence, made)
         finally:
             self._silencing -= 1
@@ -296,6 +343,8 @@ class Alerts:
             return False
         await self._pool.run(self._store.drop_silences, [id_])
         self._silences.pop(id_, None)
+        if self._document is not None:
+            await asyncio.to_thread(write_shared, self._document, self._shared())
         await self._mute()
         return True
 

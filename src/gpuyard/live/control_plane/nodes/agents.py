@@ -12,6 +12,7 @@ command is safe to repeat.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -38,6 +39,8 @@ from gpuyard.core.journal.records import Position, Record
 from gpuyard.live.control_plane.access.principal import is_owner
 from gpuyard.live.control_plane.loop import EngineLoop
 from gpuyard.live.control_plane.nodes import launches
+from gpuyard.live.control_plane.nodes.blob_transfer import BlobTransfer
+from gpuyard.live.control_plane.nodes.channels import Channels
 from gpuyard.live.control_plane.nodes.checkpoints import (
     MOST_CHECKPOINTS,
     CheckpointRetention,
@@ -78,7 +81,11 @@ class AgentConnections:
         draw_origin: Callable[[], int],
         position_at: Callable[[int], Position | None],
         spans: SpanLookup,
+        may_send: Callable[[], bool] = lambda: True,
+        blobs: BlobTransfer | None = None,
     ) -> None:
+        """`may_send`: whether this scheduler still leads, by its lease."""
+        self._may_send = may_send
         self._loop = loop
         self._views = views
         self._secrets = secrets
@@ -107,6 +114,11 @@ class AgentConnections:
         self.challenge = self.registration.challenge
         self.register = self.registration.register
         self.send_log = self.outputs.send_log
+        transfer = blobs or BlobTransfer(views, None, asyncio.to_thread)
+        self.fetch_blob = partial(transfer.fetch_blob, self.sessions.by_id)
+        self.store_blob = partial(transfer.store_blob, self.sessions.by_id)
+        self.channels = Channels(self.sessions)
+        self.channel = self.channels.channel
 
     async def watch(self) -> None:
         """Declare nodes lost after too long a silence."""
@@ -217,7 +229,7 @@ class AgentConnections:
             async for message in session.messages(
                 self._loop.engine.state.epoch, lambda: (self._loop.committed, self._loop.committed_hash)
             ):
-                if reader.done():
+                if reader.done() or not self._may_send():
                     break
                 yield message
         finally:
@@ -340,7 +352,7 @@ class AgentConnections:
     def _hear_of_gpu(self, session: AgentSession, index: int, health: GpuHealth) -> None:
         """Tell the engine if a GPU's health differs from the journal; one change per GPU at a time."""
         view = self._views.nodes.get(session.node)
-        if view is None or index >= len(view.spec.gpus) or index in session.reporting_gpus or self._loop.full:
+        if view is None or index >= len(view.spec.gpus) or index in session.reporting_gpus or self._loop.unwritable:
             return
         if view.health.get(index, GpuHealth.OK) is not health:
             session.reporting_gpus.add(index)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpuyard.core.domain.placement import Slice
-from gpuyard.core.domain.task import TaskSpec
+from gpuyard.core.domain.task import Console, TaskSpec
 from gpuyard.core.domain.values import MILLI, AttemptRef, NodeId, OnLost
 from gpuyard.core.engine.phases import ACTIVE, Placed, Resuming, Running, Stopping, Suspending
 from gpuyard.core.engine.task import OpenTask
@@ -23,6 +23,7 @@ def ref_of(task: OpenTask) -> AttemptRef:
 def launch(ref: AttemptRef, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Command:
     """Launch an attempt, or its part on one node. The submitter, secrets and system user are added later."""
     command = spec.command
+    submitter = spec.submit_process
     return attempt_command(
         ref,
         launch=pb.Launch(
@@ -44,7 +45,26 @@ def launch(ref: AttemptRef, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Co
             memory_mib=part.memory_mib,
             name=spec.name,
             grace_seconds=spec.grace_seconds or 0.0,
+            snapshot=spec.snapshot.manifest if spec.snapshot is not None else "",
+            files=dict(spec.files),
+            store_result=spec.store_result,
+            submit_host="" if submitter is None else submitter.host,
+            environment_python="" if submitter is None else submitter.python,
+            umask=None if submitter is None else submitter.umask,
+            limits={} if submitter is None else dict(submitter.limits),
+            console=_console(spec.console),
         ),
+    )
+
+
+def _console(console: Console | None) -> pb.Console | None:
+    if console is None:
+        return None
+    return pb.Console(
+        terminal=console.terminal,
+        columns=console.columns,
+        rows=console.rows,
+        linger_seconds=console.linger_seconds,
     )
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import structlog
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain.errors import StorageFull
+from gpuyard.core.domain.errors import StorageUnavailable
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import NodeId
 from gpuyard.live.control_plane.loop import EngineLoop
@@ -115,17 +115,17 @@ class NodeLiveness:
             before = now
             if stood_still > STALLED_SECONDS:
                 log.warning("process_paused", seconds=round(stood_still, 1))
-            if self._loop.full:
+            if self._loop.unwritable:
                 stood_still += self._check_seconds  # agents cannot register or report meanwhile, so this is not silence
-            if stood_still > STALLED_SECONDS or self._loop.full:
+            if stood_still > STALLED_SECONDS or self._loop.unwritable:
                 for node in self.last_heard:
                     self.last_heard[node] += stood_still
             at_each_check(now)
-            with suppress(StorageFull):
+            with suppress(StorageUnavailable):
                 await self._lose_the_silent(now)
 
     async def _lose_the_silent(self, now: float) -> None:
-        if self._loop.full or now < self.scheduler_back_by:
+        if self._loop.unwritable or now < self.scheduler_back_by:
             return
         for node, view in list(self._views.nodes.items()):
             if now < self.away_until.get(node, 0.0) or node in self._registering:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain.errors import StorageFull
+from gpuyard.core.domain.errors import StorageUnavailable
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.pool import PoolActions, PoolNode, PoolSettings
 from gpuyard.core.domain.refusals import Refusal
@@ -49,13 +49,15 @@ class ElasticPools:
         self._loop = loop
         self._pools = pools
         self._every_seconds = every_seconds
+        self.nodes = frozenset[NodeId]()
+        """The nodes of all pools, as of the last round."""
 
     async def run(self) -> None:
         """Run forever. A failure is logged and retried; tasks continue without the pools."""
         while True:
             try:
                 await self.step()
-            except StorageFull:
+            except StorageUnavailable:
                 pass  # the loop reports it
             except Exception:  # whatever goes wrong, the next round tries again and the scheduler goes on
                 log.exception("pool_query_failed")
@@ -69,6 +71,7 @@ class ElasticPools:
                 known.append((pool, await asyncio.to_thread(pool.provider.nodes)))
             except Exception:  # other pools go on
                 log.exception("pool_query_failed", pool=pool.kind.id)
+        self.nodes = frozenset(node.node for _, nodes in known for node in nodes)
         for pool, orders in await self._loop.look(lambda state, now: _orders(state, now, known)):
             await self._carry_out(pool, orders)
 

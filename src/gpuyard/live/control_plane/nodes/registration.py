@@ -8,7 +8,7 @@ with --take-over.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import grpc
@@ -83,6 +83,8 @@ class AgentRegistration:
         """True after one unproven claim of a later epoch was accepted, as --take-over allows."""
         self._nonces = proof.NonceIssuer()
         self.refused = RefusedAgents()
+        self.voting_for: Callable[[str], Sequence[str]] = lambda _: ()
+        """Where the schedulers of this cluster accept the agent of a node as a voter, each HOST:PORT; empty: nowhere."""
         self.deposed: asyncio.Future[None] | None = None
         """Fails when another scheduler is known to have taken over."""
 
@@ -104,7 +106,8 @@ class AgentRegistration:
             version=__version__,
         )
         answer.proof = proof.scheduler_proof(self._options.join_token, request.nonce, request.node, answer)
-        self.refused.challenged(now_on_loop(), answer.nonce, request.node, context.peer())
+        if request.node:  # otherwise an agent of another scheduler looks whether this one leads
+            self.refused.challenged(now_on_loop(), answer.nonce, request.node, context.peer())
         return answer
 
     async def _refuse(
@@ -132,8 +135,8 @@ class AgentRegistration:
             await self._refuse(context, _WRONG, wrong.code, wrong.message, request.node.id, proven=True)
         if sentence := refuse_unsafe_node(spec, self._options.unsafe_labels):
             await self._refuse(context, _FAILED, "TasksWouldBeAdmins", sentence, spec.id, proven=True)
-        if self._loop.full:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, self._loop.full)
+        if self._loop.unwritable:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(self._loop.unwritable))
         await self._refuse_double(spec.id, request.instance, request.boot, context)
         agent = (request.instance, request.boot)
         try:
@@ -169,6 +172,7 @@ class AgentRegistration:
             version=__version__,
             origin=state.origin,
             epoch_proof=proof.epoch_proof(self._options.yard_key, state.cluster_id, state.epoch, state.origin),
+            voting=self.voting_for(spec.id),
         )
 
     async def _proven(self, signed: pb.SignedRegistration, context: Any) -> pb.Registration:

@@ -16,6 +16,7 @@ from gpuyard.live.control_plane.loop import EngineCrashed, EngineLoop
 from gpuyard.live.control_plane.nodes.gangs import Gangs
 from gpuyard.live.control_plane.nodes.sessions import AgentSession
 from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.blobs import is_sha256
 from gpuyard.live.wire.rpc import actual_of, attempt_of, outcome_of
 
 MOST_AGO_SECONDS = 30 * 86_400.0
@@ -45,7 +46,7 @@ class ReportIntake:
 
     def take(self, session: AgentSession) -> None:
         """Pass a node's reports to the engine. If the disk is full, keep them and acknowledge nothing."""
-        if self._loop.full or not session.backlog:
+        if self._loop.unwritable or not session.backlog:
             return
         reports, session.backlog = session.backlog, []
         told: list[asyncio.Future[Any]] = []
@@ -111,6 +112,7 @@ class ReportIntake:
                     actual_of(it),
                     origin,
                     at,
+                    it.result if is_sha256(it.result) else "",
                 )
             case "started":
                 return command.ReportStarted(task, attempt, node, origin, at)

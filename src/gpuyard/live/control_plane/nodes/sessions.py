@@ -22,6 +22,8 @@ class AgentSession:
         self.node = NodeId(registration.node.id)
         self.address = registration.address
         self.version = registration.version
+        self.has_channels = registration.channels
+        """Whether the agent opens terminals and ports; older ones do not."""
         self.gpus = list(registration.node.gpus)
         self.there = there
         """The attempts on the node when it registered."""

@@ -23,6 +23,7 @@ from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
 from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Denied, Principal, Scope, forbidden
 from gpuyard.live.control_plane.access.store import AccessStore
+from gpuyard.live.control_plane.rest.channels import UPGRADED
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Unavailable, denial, error, error_response
 from gpuyard.live.control_plane.rest.legacy.errors import is_legacy, legacy_error
@@ -35,11 +36,13 @@ from gpuyard.live.control_plane.rest.request_id import request_id_of
 from gpuyard.live.control_plane.rest.responses import HANG_UP, AccessLost, ClientEnded, Response, StreamingResponse
 from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.control_plane.rest.routes import ROUTES
+from gpuyard.live.control_plane.rest.upgraded import UpgradedResponse
 from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.settings import ServerSettings
 from gpuyard.live.control_plane.worker_threads import calling_user
 
 MAX_PATH_LENGTH = 2048
+_PLAIN = {"ws": "http", "wss": "https"}
 
 Methods: TypeAlias = Mapping[str, Route]
 """The routes of one path, by method."""
@@ -59,7 +62,11 @@ def make_app(
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
 
-    routes = [starlette.routing.Route(path, _Endpoint(context, guard, methods)) for path, methods in by_path.items()]
+    routes: list[starlette.routing.BaseRoute] = [
+        starlette.routing.Route(path, _Endpoint(context, guard, methods)) for path, methods in by_path.items()
+    ]
+    upgrades = [path for path, methods in by_path.items() if any(route.upgrades for route in methods.values())]
+    routes += [starlette.routing.WebSocketRoute(path, _Endpoint(context, guard, by_path[path])) for path in upgrades]
     files = page_files()
     routes += [starlette.routing.Route(path, PageApp(guard, file)) for path, file in files.items()]
     if files:
@@ -80,16 +87,19 @@ class _Endpoint:
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        asked = scope
+        if scope["type"] == "websocket":  # the request is checked as any other, before it becomes a WebSocket
+            asked = {**scope, "type": "http", "method": "GET", "scheme": _PLAIN[scope["scheme"]], UPGRADED: True}
         request_id = request_id_of(scope["headers"])
         bind_contextvars(request_id=request_id)
         try:
-            response = await self._respond(scope, receive, request_id)
+            response = await self._respond(asked, receive, request_id)
         except ClientDisconnect:
             return
         except Exception as problem:  # the client gets a message, and other requests are not affected
             response = error_response(problem, request_id)
         response.raw_headers.append((b"x-request-id", request_id.encode()))
-        if response.status_code == 401 and (stale := self._guard.removed_cookie(scope)) and self._is_over(scope):
+        if response.status_code == 401 and (stale := self._guard.removed_cookie(asked)) and self._is_over(asked):
             response.raw_headers.append((b"set-cookie", stale))
         if response.status_code >= 400 and is_legacy(scope["path"]):
             response = legacy_error(response)
@@ -127,6 +137,8 @@ class _Endpoint:
             if not self._context.scheduler.ready:
                 raise Unavailable("NotReady", "The scheduler is starting or stopping; try again in a few seconds.")
             principal = found
+        if elsewhere := _for_the_leader(scheduler := self._context.scheduler, route, scope):
+            return elsewhere
         if principal is not None:
             calling_user.set(principal.username)
         connection = self._guard.connection(scope)
@@ -140,8 +152,12 @@ class _Endpoint:
             connection=connection,
         )
         response = await route.handle(self._context, request)
-        if isinstance(response, StreamingResponse):
+        if scheduler.role.shared:
+            _mark(response, scheduler)
+        if isinstance(response, StreamingResponse | UpgradedResponse):
             response.has_access = lambda: self._guard.authenticate(scope, note_use=False) == principal
+            if isinstance(response, UpgradedResponse):
+                return response
             if principal is not None and response.endless:
                 await self._count(response, principal.username)
         return response
@@ -155,6 +171,35 @@ class _Endpoint:
             await response.body_iterator.aclose()
             raise
         response.closed = partial(streams.closed, user)
+
+
+def _for_the_leader(scheduler: Scheduler, route: Route, scope: AsgiScope) -> Response | None:
+    """Return the answer of a scheduler that may not carry out a request; None: it may."""
+    role = scheduler.role
+    if not role.shared or (route.action is None and route.method == "GET"):
+        return None
+    if role.leads:
+        if role.may_answer:
+            return None
+        raise Unavailable("NotReady", "Another scheduler may have taken over; try again in a few seconds.")
+    if route.here or (route.method == "GET" and not route.asks_nodes):
+        return None
+    if not role.leader_url:
+        why_not = role.replicating.why_not_leading() if role.replicating is not None else ""
+        raise Unavailable("NotReady", f"No scheduler leads at present; try again in a few seconds. {why_not}".rstrip())
+    query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+    target = f"{role.leader_url}{scope['raw_path'].decode('latin-1').partition('?')[0]}{query}"
+    message = f"This scheduler is a standby. Send the request to {role.leader_url}, which leads."
+    return error(307, "NotLeading", message, None, {"location": target})
+
+
+def _mark(response: Response, scheduler: Scheduler) -> None:
+    """Say which role answered, how far a standby is behind, and where the leader is."""
+    role = scheduler.role
+    response.raw_headers.append((b"x-gpuyard-role", role.name.encode()))
+    if not role.leads:
+        response.raw_headers.append((b"x-gpuyard-behind-seconds", b"%.3f" % role.behind_seconds))
+        response.raw_headers.append((b"x-gpuyard-leader", role.leader_url.encode()))
 
 
 async def _stream(response: StreamingResponse, scope: AsgiScope, receive: Receive, send: Send, request_id: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from gpuyard.core.domain.commands import Command
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TenantId
+from gpuyard.core.engine.engine import Events
 from gpuyard.core.engine.state import State
 from gpuyard.live.control_plane.access.principal import (
     ROLE_SCOPES,
@@ -37,11 +38,12 @@ class AppContext:
     overviews: Overviews = field(default_factory=Overviews)
     streams: OpenStreams = field(default_factory=OpenStreams)
 
-    async def tell(self, request: Request, order: Command | Callable[[State], Command]) -> None:
-        """Have the engine handle a command on behalf of the caller; raise its refusal."""
+    async def tell(self, request: Request, order: Command | Callable[[State], Command]) -> Events:
+        """Have the engine handle a command on behalf of the caller; return its events, or raise its refusal."""
         answer = await self.scheduler.loop.tell(order, issuer_of(request.principal), request_id=request.request_id)
         if isinstance(answer, Refusal):
             raise CommandRefused(answer)
+        return answer
 
     def tenant_of(self, request: Request, action: Action, named: str | None) -> TenantId:
         """Return the tenant a request is about: the one it names, or the caller's own, or `default`."""

@@ -10,17 +10,18 @@ from collections.abc import Mapping
 
 import structlog
 
-from gpuyard.core.domain.errors import GpuyardError, StorageFull
+from gpuyard.core.domain.errors import GpuyardError, NotLeading, OutcomeUnknown, StorageUnavailable, WriterDeposed
 from gpuyard.core.domain.refusals import Invalid, QueueFull, Refusal, TooManyOpenTasks, UnknownNode, UnknownTask
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import Denied
 from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.live.control_plane.jobs import TooManyJobs
 from gpuyard.live.control_plane.loop import EngineCrashed
+from gpuyard.live.control_plane.nodes.channels import ChannelNotOpened, TooManyChannels
 from gpuyard.live.control_plane.nodes.outputs import NodeUnreachable, NoOutput, TooManyReaders
 from gpuyard.live.control_plane.rest.open_streams import TooManyStreams
 from gpuyard.live.control_plane.rest.responses import Response, json_response
-from gpuyard.live.control_plane.stores.database import StoreError, StoreFull
+from gpuyard.live.control_plane.stores.database import StoreError, StoreFull, StoreUnreachable
 from gpuyard.live.wire.answers import Error, ErrorAnswer
 
 _NOT_THERE = (UnknownTask, UnknownNode, UnknownUser, UnknownToken)
@@ -89,7 +90,15 @@ def error_response(problem: Exception, request_id: str) -> Response:
             return error(404, problem.code, str(problem))
         case Unavailable():
             return error(503, problem.code, str(problem), None, _AGAIN)
-        case StorageFull() | StoreFull() | NodeUnreachable() | TooManyReaders():
+        case NotLeading():  # it stopped to lead after the request was admitted; nothing was done
+            return error(
+                503, "NotReady", "The scheduler has just changed its role; try again.", None, {"retry-after": "1"}
+            )
+        case OutcomeUnknown() | StorageUnavailable() | StoreFull() | StoreUnreachable() | WriterDeposed():
+            return error(503, problem.code, str(problem), None, _AGAIN)
+        case ChannelNotOpened():
+            return error(409, problem.code, str(problem))
+        case NodeUnreachable() | TooManyReaders() | TooManyChannels():
             return error(503, problem.code, str(problem), None, _AGAIN)
         case EngineCrashed() | StoreError():
             log.error("request_failed", code=problem.code, message=str(problem))

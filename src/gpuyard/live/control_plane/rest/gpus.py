@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from gpuyard.core.domain.commands import SetSplit
 from gpuyard.core.domain.tenant import Split
-from gpuyard.core.domain.values import MILLI
+from gpuyard.core.domain.values import MILLI, TenantId
 from gpuyard.core.engine.quota import ClassUsage
 from gpuyard.core.engine.state import State
+from gpuyard.live.control_plane.access.principal import visible_tenant
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, json_response, separated
@@ -19,14 +20,15 @@ from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.tasks import format_task_id
 
 
-async def get_gpus(context: AppContext, request: Request) -> Response:  # noqa: ARG001
+async def get_gpus(context: AppContext, request: Request) -> Response:
     """List all GPUs."""
     scheduler, views, count = context.scheduler, context.scheduler.views.nodes, Counter[str]()
+    seen = visible_tenant(request.principal)
 
     def each() -> Iterator[GpuAnswer]:
         for name in sorted(views):
             if (view := views.get(name)) is not None:
-                for gpu in gpus_of(scheduler, view):
+                for gpu in gpus_of(scheduler, view, seen):
                     count[gpu.status] += 1
                     yield gpu
 
@@ -36,15 +38,25 @@ async def get_gpus(context: AppContext, request: Request) -> Response:  # noqa: 
     return LargeResponse([head[:-1], b',"gpus":[', *separated(gpus), b"]}"])
 
 
-def gpus_of(scheduler: Scheduler, node: NodeView) -> list[GpuAnswer]:
-    """Return the GPUs of one node with the values of its last heartbeat."""
+def gpus_of(scheduler: Scheduler, node: NodeView, seen: TenantId | None) -> list[GpuAnswer]:
+    """Return the GPUs of one node with the values of its last heartbeat, and users of one tenant (None: of all)."""
     told = scheduler.agents.telemetry.get(node.spec.id)
     uses = {use.index: use for use in told.gpus} if told else {}
     at = instant_of(max(node.changed_at, told.at if told else 0.0))
-    return [_gpu(node, index, uses.get(index), at) for index in range(len(node.spec.gpus))]
+    return [
+        _gpu(node, index, uses.get(index), at, _user(scheduler, node, index, seen))
+        for index in range(len(node.spec.gpus))
+    ]
 
 
-def _gpu(node: NodeView, index: int, use: pb.GpuUse | None, at: str) -> GpuAnswer:
+def _user(scheduler: Scheduler, node: NodeView, index: int, seen: TenantId | None) -> str | None:
+    for task in node.on_gpu[index]:
+        view = scheduler.views.tasks.get(task)
+        return None if view is None or seen not in {None, view.spec.tenant} else view.spec.user or None
+    return None
+
+
+def _gpu(node: NodeView, index: int, use: pb.GpuUse | None, at: str, user: str | None) -> GpuAnswer:
     gpu, name = node.spec.gpus[index], str(node.spec.id)
     tasks = [format_task_id(task) for task in node.on_gpu[index]]
     status = node.gpu_status(index)
@@ -58,6 +70,7 @@ def _gpu(node: NodeView, index: int, use: pb.GpuUse | None, at: str) -> GpuAnswe
         status=status,  # type: ignore[arg-type]
         current_task=tasks[0] if tasks else None,
         tasks=tasks,
+        user=user,
         updated_at=at,
         uuid=gpu.uuid or None,
         virtual=gpu.virtual,

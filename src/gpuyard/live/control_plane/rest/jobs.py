@@ -70,7 +70,7 @@ async def post_simulation(context: AppContext, request: Request) -> Response:
         raise WrongRequest("WrongParameter", "since must be before until.", "since")
     order = JobOrder(
         simulation=asked,
-        journal=str(scheduler.stores.journal.folder),
+        journal=context.settings.database or str(scheduler.stores.journal_folder),
         archive=str(scheduler.stores.archive.path),
         nodes=[view.spec for view in scheduler.views.nodes.values()],
         since=since,

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gpuyard.core.domain.errors import StorageFull, StorageUnreachable
 from gpuyard.core.domain.values import TaskStatus, TenantId
 from gpuyard.core.engine.quota import BATCH, ONLINE
 from gpuyard.core.engine.state import State
@@ -21,6 +22,7 @@ from gpuyard.live.control_plane.rest.gpus import class_quota, gpus_in
 from gpuyard.live.control_plane.rest.predictions import predictions_of
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response
+from gpuyard.live.control_plane.role import SchedulerRole
 from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import NodeView
@@ -77,6 +79,20 @@ class _Families(Collector):
         yield from self._families
 
 
+def _replication(role: SchedulerRole) -> Iterator[Metric]:
+    """Yield the state of the replication; zeros without one, so that an alert on it always finds its metric."""
+    told = role.replicating.answer() if role.replicating is not None else None
+    voters = [voter for voter in told.voters if voter.votes] if told is not None else []
+    copies = len(told.in_sync) if told is not None else 0
+    yield _gauge("gpuyard_replication_copies", "Schedulers that have every event; 0: no replication.", copies)
+    yield _gauge("gpuyard_replication_voters", "Voters; 0: no replication.", len(voters))
+    yield _gauge(
+        "gpuyard_replication_voters_connected",
+        "Voters that are connected with this scheduler.",
+        sum(voter.connected for voter in voters),
+    )
+
+
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, value=float(value))
 
@@ -116,9 +132,22 @@ def cluster_metrics(
         if may(principal, Action.SEE, name)
     }
     yield _gauge_by("tenant", "gpuyard_tenant_tasks_pending", "Tasks of a tenant that wait.", waiting.items())
-    yield _gauge("gpuyard_scheduler_is_master", "1 if this scheduler decides.", 1)
+    yield _gauge("gpuyard_scheduler_is_master", "1 if this scheduler decides.", scheduler.role.leads)
+    yield _gauge(
+        "gpuyard_scheduler_behind_seconds",
+        "For a standby: how long ago it was level with the journal.",
+        0.0 if scheduler.role.leads else scheduler.role.behind_seconds,
+    )
+    yield from _replication(scheduler.role)
     yield _gauge("gpuyard_scheduler_ready", "1 if this scheduler accepts requests.", scheduler.ready)
-    yield _gauge("gpuyard_storage_full", "1 while the disk of the journal is full.", bool(loop.full))
+    yield _gauge(
+        "gpuyard_storage_full", "1 while the disk of the journal is full.", type(loop.unwritable) is StorageFull
+    )
+    yield _gauge(
+        "gpuyard_storage_unreachable",
+        "1 while the database of the journal does not answer.",
+        isinstance(loop.unwritable, StorageUnreachable),
+    )
     yield _gauge(
         "gpuyard_journal_lag_seconds", "Age of the oldest decision that is not in the journal yet.", loop.append_age
     )

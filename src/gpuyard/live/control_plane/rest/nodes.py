@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.refusals import UnknownNode
-from gpuyard.core.domain.values import NodeId
+from gpuyard.core.domain.values import NodeId, TenantId
 from gpuyard.input.strict import WrongRequest
+from gpuyard.live.control_plane.access.principal import visible_tenant
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import CommandRefused
 from gpuyard.live.control_plane.rest.gpus import gpus_of
-from gpuyard.live.control_plane.rest.query import switch
+from gpuyard.live.control_plane.rest.query import Parameter, switch, text
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encoded, json_response, separated
 from gpuyard.live.control_plane.rest.route import Handler
@@ -22,13 +23,29 @@ from gpuyard.live.wire.tasks import format_task_id, parse_task_id
 
 MOST_SILENT_SECONDS = 1e9
 """A longer silence of a supervisor cannot be right and is not shown."""
-DRAIN = (switch("force", "Also move suspended tasks away: they restart from the beginning and lose their progress."),)
+LONGEST_REASON = 200
 
 
-async def list_nodes(context: AppContext, request: Request) -> Response:  # noqa: ARG001
+def _read_reason(value: str) -> str:
+    if len(text(value)) > LONGEST_REASON or not value.isprintable():
+        raise ValueError(f"it must be one line of at most {LONGEST_REASON} characters")
+    return value
+
+
+REASON = Parameter("reason", "Why, for other people; it is shown with the node.", _read_reason)
+CORDON = (REASON,)
+DRAIN = (
+    switch("force", "Also move suspended tasks away: they restart from the beginning and lose their progress."),
+    REASON,
+)
+
+
+async def list_nodes(context: AppContext, request: Request) -> Response:
     """List all nodes."""
-    scheduler, views = context.scheduler, context.scheduler.views.nodes
-    nodes = await encoded(node_of(scheduler, view) for name in sorted(views) if (view := views.get(name)) is not None)
+    scheduler, views, seen = context.scheduler, context.scheduler.views.nodes, visible_tenant(request.principal)
+    nodes = await encoded(
+        node_of(scheduler, view, seen) for name in sorted(views) if (view := views.get(name)) is not None
+    )
     return LargeResponse([b'{"nodes":[', *separated(nodes), b'],"total":%d}' % len(nodes)])
 
 
@@ -38,7 +55,7 @@ async def get_node(context: AppContext, request: Request) -> Response:
     view = context.scheduler.views.nodes.get(node)
     if view is None:
         raise CommandRefused(UnknownNode(node))
-    return json_response(node_of(context.scheduler, view))
+    return json_response(node_of(context.scheduler, view, visible_tenant(request.principal)))
 
 
 def command_handler(make: Callable[[NodeId], command.Command]) -> Handler:
@@ -51,10 +68,18 @@ def command_handler(make: Callable[[NodeId], command.Command]) -> Handler:
     return handle
 
 
+async def cordon_node(context: AppContext, request: Request) -> Response:
+    """Place no new tasks on the node."""
+    node, reason = NodeId(request.path_params["id"]), request.query.get("reason", "")
+    await context.tell(request, command.CordonNode(node, reason=reason))
+    return await get_node(context, request)
+
+
 async def drain_node(context: AppContext, request: Request) -> Response:
     """Place no new tasks on the node, and move tasks that allow it."""
-    force = request.query.get("force", False)
-    await context.tell(request, command.CordonNode(NodeId(request.path_params["id"]), drain=True, force=force))
+    force, reason = request.query.get("force", False), request.query.get("reason", "")
+    node = NodeId(request.path_params["id"])
+    await context.tell(request, command.CordonNode(node, drain=True, force=force, reason=reason))
     return await get_node(context, request)
 
 
@@ -80,17 +105,18 @@ async def stop_unknown_attempt(context: AppContext, request: Request) -> Respons
     return json_response(MessageAnswer(f"{name} on node {node} is being stopped."))
 
 
-def node_of(scheduler: Scheduler, view: NodeView) -> NodeAnswer:
-    """Return a node's properties and the values of its last heartbeat."""
+def node_of(scheduler: Scheduler, view: NodeView, seen: TenantId | None) -> NodeAnswer:
+    """Return a node's properties and the values of its last heartbeat; `seen` as for `gpus_of`."""
     spec = view.spec
     told = scheduler.agents.telemetry.get(spec.id)
     session = scheduler.agents.sessions.get(spec.id)
     host = told.host if told is not None and told.HasField("host") else None
     silent = told.supervisor_silent_seconds if told is not None else 0.0
-    gpus = gpus_of(scheduler, view)
+    gpus = gpus_of(scheduler, view, seen)
     return NodeAnswer(
         id=spec.id,
         status=view.status,  # type: ignore[arg-type]
+        reason=view.cordon_reason or None,
         gpus=len(gpus),
         gpus_idle=sum(gpu.status == "idle" for gpu in gpus),
         gpu_models=dict(Counter(gpu.model for gpu in gpus)),

@@ -33,6 +33,7 @@ _WHY = {
     409: "The request contradicts the current state.",
     413: "The body is too large.",
     415: "The body is not JSON.",
+    426: "The path is a WebSocket; ask for an upgrade.",
     429: "Too many requests at the same time; try again later.",
     503: "The scheduler accepts no changes now; try again.",
 }
@@ -73,6 +74,9 @@ def _operation(route: Route, schema_of: Mapping[int, Any]) -> dict[str, Any]:
         if route.example is not None:
             body["example"] = dict(route.example)
         operation["requestBody"] = {"required": True, "content": {"application/json": body}}
+    if route.takes:
+        binary = {route.takes: {"schema": {"type": "string", "format": "binary"}}}
+        operation["requestBody"] = {"required": True, "content": binary}
     if route.status == 204:
         answer: dict[str, Any] = {"description": "Done."}
     elif route.answer is not None:

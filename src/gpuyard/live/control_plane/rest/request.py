@@ -88,6 +88,24 @@ class Request(starlette.requests.Request):
             raise _too_large(limit)
         return first
 
+    async def parts(self, limit: int) -> AsyncGenerator[bytes, None]:
+        """Yield the body as it arrives, or raise `WrongRequest` with 413 or 415. It can be read once."""
+        declared = self.headers.get("content-length", "")
+        if self.headers.get("content-encoding", "identity").lower() != "identity":
+            raise WrongRequest("EncodedBody", "The body is compressed; send it as it is.", status=415)
+        async with aclosing(self.stream()) as stream:
+            if declared.isdigit() and int(declared) > limit:
+                if "expect" not in self.headers:
+                    await _discard(stream, int(declared))
+                raise _too_large(limit)
+            size = 0
+            async for chunk in stream:
+                size += len(chunk)
+                if size > limit:
+                    await _discard(stream, _MAX_DISCARDED_BYTES)
+                    raise _too_large(limit)
+                yield chunk
+
     async def _rest_of_body(self, first: bytes, limit: int) -> bytes:
         chunks, size = [first], len(first)
         async with aclosing(self.stream()) as stream:

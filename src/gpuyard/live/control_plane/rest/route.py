@@ -36,8 +36,16 @@ class Route:
     query: tuple[Parameter, ...] = ()
     errors: tuple[int, ...] = ()
     """Error statuses in addition to those that every route can have."""
+    asks_nodes: bool = False
+    """Whether the answer comes from a node, so that a standby, which has no connection to nodes, cannot give it."""
+    here: bool = False
+    """Whether a standby carries it out itself, although it changes something."""
+    upgrades: bool = False
+    """Whether it becomes a WebSocket."""
     section: str = ""
     """The heading in the documentation."""
+    takes: str = ""
+    """The media type of a body that is not JSON; empty: it takes none."""
     media: str = "application/json"
     """The media type of a response without a type."""
     idempotent: bool = False
@@ -56,7 +64,7 @@ class Route:
     def all_errors(self) -> list[int]:
         """Return every error status that it can answer with."""
         errors = {*self.errors, 400, 403}  # Host, Origin and query are checked everywhere
-        if self.request is not None:
+        if self.request is not None or self.takes:
             errors |= {413, 415}
         if self.action is not None:
             errors |= {401, 503}

@@ -9,6 +9,10 @@ from gpuyard.core.domain import commands as command
 from gpuyard.live.control_plane.access.principal import Action
 from gpuyard.live.control_plane.rest import (
     alerts,
+    blobs,
+    bookings,
+    channels,
+    completions,
     events,
     gpus,
     health,
@@ -22,6 +26,7 @@ from gpuyard.live.control_plane.rest import (
     nodes,
     overview,
     predictions,
+    queue,
     sessions,
     stories,
     submit,
@@ -36,6 +41,8 @@ from gpuyard.live.control_plane.rest.lookup import SAME
 from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.wire import alert_answers, history_answers, live_answers
 from gpuyard.live.wire import answers as wire
+from gpuyard.live.wire.blobs import BatchStored, BlobAnswer, MissingAnswer, MissingRequest
+from gpuyard.live.wire.booking_answers import BookingAnswer, BookingList, BookingRequest
 from gpuyard.live.wire.job_answers import (
     JobRow,
     PlanAnswer,
@@ -46,6 +53,7 @@ from gpuyard.live.wire.job_answers import (
     SimulationRequest,
 )
 from gpuyard.live.wire.preview_answers import PreviewAnswer
+from gpuyard.live.wire.queue_answers import QueueAnswer
 from gpuyard.live.wire.search_answers import SearchAnswer
 from gpuyard.live.wire.story_answers import StoryAnswer
 from gpuyard.live.wire.task_answers import BatchAnswer, TaskAnswer
@@ -60,9 +68,11 @@ OWN_ACCESS, ALL_ACCESS = Action.OWN_ACCESS, Action.ALL_ACCESS
 _TASK = partial(Route, section="Tasks")
 _LEASE = partial(Route, section="Leases")
 _CLUSTER = partial(Route, section="GPUs, nodes, quota")
+_BOOK = partial(Route, section="Bookings")
 _ACCESS = partial(Route, section="Tenants, users, tokens")
 _STATE = partial(Route, section="State and history")
 _ALERT = partial(Route, section="Alerts and usage")
+_BLOB = partial(Route, section="Blobs")
 _JOB = partial(Route, section="Plans and simulations")
 _SERVER = partial(Route, section="The scheduler", action=None)
 
@@ -85,7 +95,7 @@ TASKS = (
           summary="Change the priority or raise the timeout of a task."),
     _TASK(method="DELETE", path=_ID, handle=tasks.cancel_task, action=STOP, answer=wire.CancelAnswer, query=SAME, errors=(404,),
           summary="Cancel a task; a task that has ended is not changed."),
-    _TASK(method="GET", path=f"{_ID}/logs", handle=logs.get_logs, action=SEE, query=logs.PARAMETERS, other=(200, SearchAnswer), errors=(404, 409), media="text/plain",
+    _TASK(method="GET", path=f"{_ID}/logs", handle=logs.get_logs, action=SEE, asks_nodes=True, query=logs.PARAMETERS, other=(200, SearchAnswer), errors=(404, 409), media="text/plain",
           summary="Get the output of a task, or search it."),
     _TASK(method="GET", path=f"{_ID}/explain", handle=tasks.explain_task, action=SEE, answer=wire.ExplainAnswer, query=SAME, errors=(404,),
           summary="Explain why a task waits and when it is likely to start."),
@@ -101,9 +111,26 @@ TASKS = (
           summary="Stream events as they happen; Last-Event-ID continues an earlier stream."),
 )
 
+_CHANNEL = partial(Route, section="Terminals and ports", method="GET", action=SEE, asks_nodes=True)
+CHANNELS = (
+    _CHANNEL(path=f"{_ID}/console", handle=channels.open_console, upgrades=True, query=channels.CONSOLE, errors=(404, 409, 426), media="application/octet-stream",
+          summary="WebSocket: attach to the terminal of a task, or to its standard input."),
+    _CHANNEL(path=f"{_ID}/shell", handle=channels.open_shell, upgrades=True, query=channels.SHELL, errors=(404, 409, 426), media="application/octet-stream",
+          summary="WebSocket: a shell beside a running task."),
+    _CHANNEL(path=f"{_ID}/ports", handle=channels.list_ports, answer=wire.PortList, query=SAME, errors=(404, 409),
+          summary="List the TCP ports on which a task listens."),
+    _CHANNEL(path=f"{_ID}/ports/{{port}}", handle=channels.open_port, upgrades=True, query=channels.PORT, errors=(404, 409, 426), media="application/octet-stream",
+          summary="WebSocket: one connection to a TCP port of a task."),
+)
+
 STORIES = (
     _TASK(method="GET", path=f"{_ID}/events", handle=stories.get_story, action=SEE, answer=StoryAnswer, query=stories.PARAMETERS, errors=(404,),
           summary="List the events of a task from its submission to its end."),
+)
+
+QUEUE = (
+    _TASK(method="GET", path=f"{_V1}/queue", handle=queue.get_queue, action=SEE, answer=QueueAnswer, query=queue.PARAMETERS,
+          summary="Show open tasks as a queue: running ones, then waiting ones in the order in which they go."),
 )
 
 TIMELINE = (
@@ -139,7 +166,7 @@ CLUSTER = (
           summary="One node."),
     _CLUSTER(method="DELETE", path=_NODE, handle=nodes.delete_node, action=RUN_CLUSTER, answer=wire.MessageAnswer, errors=(404, 409),
           summary="Remove a node from the cluster; it must be idle or lost."),
-    _CLUSTER(method="POST", path=f"{_NODE}/cordon", handle=nodes.command_handler(command.CordonNode), action=RUN_CLUSTER, answer=wire.NodeAnswer, errors=(404,),
+    _CLUSTER(method="POST", path=f"{_NODE}/cordon", handle=nodes.cordon_node, action=RUN_CLUSTER, answer=wire.NodeAnswer, query=nodes.CORDON, errors=(404,),
           summary="Cordon a node: place no new tasks on it."),
     _CLUSTER(method="POST", path=f"{_NODE}/drain", handle=nodes.drain_node, action=RUN_CLUSTER, answer=wire.NodeAnswer, query=nodes.DRAIN, errors=(404,),
           summary="Drain a node: place no new tasks on it, and move away tasks that allow it."),
@@ -147,6 +174,18 @@ CLUSTER = (
           summary="Uncordon a node: place tasks on it again."),
     _CLUSTER(method="POST", path=f"{_NODE}/unknown_attempts/{{task}}/{{attempt}}/stop", handle=nodes.stop_unknown_attempt, action=RUN_CLUSTER, answer=wire.MessageAnswer, errors=(404,),
           summary="Stop an attempt on a node that the scheduler does not know."),
+)
+
+_BOOKING = f"{_V1}/bookings"
+BOOKINGS = (
+    _BOOK(method="POST", path=_BOOKING, handle=bookings.post_booking, action=SUBMIT, request=BookingRequest, answer=BookingAnswer, status=201, errors=(409,), example={"gpu_count": 4, "begins_at": "2099-01-02T18:00:00Z", "seconds": 43200},
+          summary="Book GPUs for a tenant, or close nodes for maintenance."),
+    _BOOK(method="GET", path=_BOOKING, handle=bookings.list_bookings, action=SEE_CLUSTER, answer=BookingList,
+          summary="List bookings that have not ended."),
+    _BOOK(method="GET", path=f"{_BOOKING}/{{id}}", handle=bookings.get_booking, action=SEE_CLUSTER, answer=BookingAnswer, errors=(404,),
+          summary="One booking."),
+    _BOOK(method="DELETE", path=f"{_BOOKING}/{{id}}", handle=bookings.delete_booking, action=STOP, answer=wire.MessageAnswer, errors=(404,),
+          summary="Cancel a booking, or end it early."),
 )
 
 ACCESS = (
@@ -179,6 +218,8 @@ ACCESS = (
 STATE = (
     _STATE(method="GET", path=f"{_V1}/overview", handle=overview.get_overview, action=SEE, answer=live_answers.OverviewAnswer,
            summary="Show the state of the cluster in one answer."),
+    _STATE(method="GET", path=f"{_V1}/completions", handle=completions.get_completions, action=SEE, answer=wire.CompletionList, query=completions.PARAMETERS,
+           summary="List names of tasks, nodes, tenants or GPU models that begin with a prefix, for the completion of a shell."),
     _STATE(method="GET", path=f"{_V1}/live", handle=live.get_live, action=SEE, media="text/event-stream",
            summary="Stream the state of the cluster and all GPUs once a second."),
     _STATE(method="GET", path=f"{_V1}/history", handle=history.get_history, action=SEE_CLUSTER, answer=history_answers.HistoryAnswer, query=history.OF_CLUSTER, errors=(404,),
@@ -237,6 +278,18 @@ ALERTS = (
            summary="GPU-hours, idle and lost time, energy and waits of a window; as CSV with format=csv."),
 )
 
+_SHA256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+BLOBS = (
+    _BLOB(method="POST", path=f"{_V1}/blobs:missing", handle=blobs.post_missing, action=SUBMIT, request=MissingRequest, answer=MissingAnswer, errors=(409,), example={"blobs": [_SHA256]},
+          summary="Return which of these blobs are not stored and have to be uploaded."),
+    _BLOB(method="POST", path=f"{_V1}/blobs:batch", handle=blobs.post_batch, action=SUBMIT, takes=blobs.BINARY, answer=BatchStored, query=blobs.TENANT, errors=(409,),
+          summary="Store many small contents: each is preceded by its length in eight bytes, most significant first."),
+    _BLOB(method="PUT", path=f"{_V1}/blobs/{{sha256}}", handle=blobs.put_blob, action=SUBMIT, takes=blobs.BINARY, answer=BlobAnswer, query=blobs.TENANT, errors=(409,),
+          summary="Store a content, the body of the request, under its SHA-256; repeating it has no effect."),
+    _BLOB(method="GET", path=f"{_V1}/blobs/{{sha256}}", handle=blobs.get_blob, action=SEE, query=blobs.TENANT, errors=(404, 409), media=blobs.BINARY,
+          summary="Get a stored content."),
+)
+
 _get_document, _get_page = manual.documented(lambda: ROUTES)
 
 SERVER = (
@@ -246,6 +299,12 @@ SERVER = (
             summary="The same."),
     _SERVER(method="GET", path="/readyz", handle=health.get_ready, answer=wire.HealthAnswer, errors=(503,),
             summary="Check that the scheduler accepts work."),
+    _SERVER(method="POST", path=f"{_V1}/promote", handle=health.promote, action=RUN_CLUSTER, answer=wire.HealthAnswer, errors=(409,), here=True,
+            summary="Let this standby lead; the scheduler that leads hands over to it."),
+    _SERVER(method="GET", path=f"{_V1}/replication", handle=health.get_replication, action=SEE_CLUSTER, answer=wire.ReplicationAnswer, errors=(409,),
+            summary="How two schedulers replicate the journal: which copies are complete, who votes, what is missing."),
+    _SERVER(method="POST", path=f"{_V1}/replication/detach", handle=health.detach_standby, action=RUN_CLUSTER, answer=wire.ReplicationAnswer, errors=(409,),
+            summary="Go on without the standby until it has caught up; new events are then on one disk only."),
     _SERVER(method="GET", path="/openapi.json", handle=_get_document, answer=dict,
             summary="This document, for programs (OpenAPI)."),
     _SERVER(method="GET", path="/docs", handle=_get_page, media="text/html",
@@ -255,15 +314,19 @@ SERVER = (
 
 ROUTES: tuple[Route, ...] = (
     *TASKS,
+    *CHANNELS,
     *STORIES,
+    *QUEUE,
     *LEASES,
     *CLUSTER,
+    *BOOKINGS,
     *STATE,
     *ACCESS,
     *SESSIONS,
     *ALERTS,
     *TIMELINE,
     *JOBS,
+    *BLOBS,
     *LEGACY,
     *SERVER,
 )

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self, cast
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gpuyard.live.control_plane.descriptors import for_clients, for_http
 from gpuyard.live.control_plane.rest.responses import CLIENT_ENDED, ENDLESS, HANG_UP, SECURITY_HEADERS, encode
@@ -31,6 +32,10 @@ SILENT_SECONDS = 10.0
 """Maximum time for the first request of a connection, for the headers of each request, and for the TLS handshake."""
 LEAST_BYTES_PER_SECOND = 16 << 10
 """Minimum rate of a body after `IDLE_SECONDS`. Any client may send a body, because login needs no token."""
+MOST_MESSAGE_BYTES = 1 << 17
+"""Longest message of a WebSocket."""
+PING_SECONDS, PONG_SECONDS = 15.0, 30.0
+"""A client of a WebSocket is asked for a sign of life this often, and must give it in time."""
 GOODBYE_SECONDS = 3
 """Time for pending responses when the server stops; event streams and followed logs end then."""
 
@@ -129,7 +134,11 @@ def http_server(
     config = uvicorn.Config(
         app,
         http=Connection,
-        ws="none",
+        ws=_WebSocket,
+        ws_max_size=MOST_MESSAGE_BYTES,
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=PONG_SECONDS,
+        ws_per_message_deflate=False,
         lifespan="on",
         log_config=None,
         access_log=False,
@@ -169,6 +178,17 @@ class _Server(uvicorn.Server):
             for sock in sockets
         ]
         self.started = not self.lifespan.should_exit
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """A connection that has become a WebSocket. It counts as a connection until it ends."""
+
+    upgraded_from: "_Connection | None" = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.upgraded_from is not None:
+            self.upgraded_from.all.gone(self.upgraded_from)
+        super().connection_lost(exc)
 
 
 class _Connection(HttpToolsProtocol):
@@ -263,6 +283,15 @@ class _Connection(HttpToolsProtocol):
             self.all.idle(self)
             if self._client_ended:
                 self.transport.close()
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        self._cancel_timer()
+        upgraded = cast("_WebSocket", self.transport.get_protocol())
+        upgraded.upgraded_from = self
+        if not upgraded.handshake_initiated:  # its parser has stricter limits, and nobody would answer
+            text = "A request for a WebSocket has lines of at most 8 KiB, and at most 128 headers."
+            self._turn_away(431, "HeadersTooLarge", text)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says more
         text = "The request is not valid HTTP; check the request line and the headers."

@@ -7,7 +7,7 @@ from functools import lru_cache
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from gpuyard.core.domain.gpu_names import resolve_gpu_name
+from gpuyard.core.domain.gpu_names import matching_gpu_names
 from gpuyard.core.domain.node import MAPPED_ONLY
 from gpuyard.core.domain.refusals import QuotaForbids, Refusal, UnknownDependency, WorkDoesNotFit
 from gpuyard.core.domain.task import Resources, TaskSpec
@@ -23,6 +23,7 @@ from gpuyard.live.control_plane.rest.previews import preview_of
 from gpuyard.live.control_plane.rest.query import switch
 from gpuyard.live.control_plane.rest.request import MAX_BATCH_BYTES, Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, separated
+from gpuyard.live.control_plane.stores.blobs import NOT_SHARED, blob_specs
 from gpuyard.live.control_plane.submissions import Submission
 from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import TaskView
@@ -62,6 +63,7 @@ async def post_task(context: AppContext, request: Request) -> Response:
     if request.query.get("dry_run"):
         submission = submission_of(context, request, task)
         await check_dependencies(context, request, [submission], batch=False)
+        await check_blobs(context, [submission])
         return await preview_of(context, submission)
     answers = await accept(context, request, [submission_of(context, request, task)], body)
     if task.array is None:
@@ -118,6 +120,9 @@ def submission_of(context: AppContext, request: Request, task: TaskRequest, of: 
         user=request.principal.username,
     )
     specs = _fitted(context, request, specs)
+    for notice in specs[0].notify:
+        if wrong := context.scheduler.notice_policy.wrong(notice.target):
+            raise WrongRequest("WrongNotice", wrong, "notify")
     after_success, after_any = batch_positions(task.depends_on), batch_positions(task.after_any)
     for field, places in (("depends_on", after_success), ("after_any", after_any)):
         if places and max(places) >= of:
@@ -145,10 +150,9 @@ def _with_known_models(context: AppContext, ask: Resources) -> Resources:
 @lru_cache(maxsize=1024)
 def _known(models: _Names, speeds: _Speeds, known: frozenset[str]) -> tuple[_Names, _Speeds]:
     """Resolve model names. Cached, because the tasks of a batch ask for the same few models."""
-    by_model = {resolve_gpu_name(model, known) or model: speed for model, speed in speeds}
-    return tuple(dict.fromkeys(resolve_gpu_name(model, known) or model for model in models)), tuple(
-        sorted(by_model.items())
-    )
+    by_model = {one: speed for model, speed in speeds for one in matching_gpu_names(model, known) or (model,)}
+    meant = dict.fromkeys(one for model in models for one in matching_gpu_names(model, known) or (model,))
+    return tuple(meant), tuple(sorted(by_model.items()))
 
 
 def _needs_account(context: AppContext, request: Request, spec: TaskSpec) -> bool:
@@ -172,6 +176,7 @@ async def accept(
 ) -> list[bytes]:
     """Submit, and return the accepted tasks, each as JSON."""
     await check_dependencies(context, request, submissions, batch=batch)
+    await check_blobs(context, submissions)
     views = await submit(context, request, submissions, body, batch=batch)
     if len(views) == sum(len(submission.specs) for submission in submissions):
         if len(views) == 1:
@@ -238,6 +243,17 @@ async def check_dependencies(
                     raise wrong.within("tasks", place) if batch else wrong
                 if turns.due():
                     await turns.give()
+
+
+async def check_blobs(context: AppContext, submissions: Sequence[Submission]) -> None:
+    """Refuse tasks that refer to blobs which are not stored. The tasks of an array refer to the same ones."""
+    specs = blob_specs(submission.specs[0] for submission in submissions)
+    if not specs and not any(submission.specs[0].store_result for submission in submissions):
+        return
+    store = context.scheduler.stores.blobs
+    if store is None:
+        raise WrongRequest("BlobsNotShared", NOT_SHARED, status=409)
+    await context.scheduler.worker_pools.blobs.run(store.check, specs)
 
 
 async def _place_of(context: AppContext, refusal: Refusal, submissions: Sequence[Submission]) -> int | None:

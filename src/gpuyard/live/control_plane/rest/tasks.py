@@ -98,16 +98,20 @@ def _read_order(value: str) -> Order:
     return Order(cast("SortKey", by), descending=value != by)
 
 
+SEARCH = Parameter(
+    "q", "Only tasks with this text in their name, command, id or user; case does not matter.", _read_search
+)
+OFFSET = counted("offset", "Skip this many tasks of the list; not together with cursor.", 0, MOST_OFFSET)
 LIST = (
     *FILTERS,
-    Parameter("q", "Only tasks with this text in their name, command, id or user; case does not matter.", _read_search),
+    SEARCH,
     Parameter(
         "sort",
         f"Order of the list: {', '.join(SORT_KEYS)}; with a leading - the largest first (default: -created_at).",
         _read_order,
         values=tuple(way + key for key in SORT_KEYS for way in ("", "-")),
     ),
-    counted("offset", "Skip this many tasks of the list; not together with cursor.", 0, MOST_OFFSET),
+    OFFSET,
     Parameter(
         "fields", "summary: only the fields that a table shows.", one_of({"summary": "summary"}), values=("summary",)
     ),
@@ -210,13 +214,24 @@ async def _expected_starts(context: AppContext, waiting: list[TaskSummary]) -> d
 
 async def find_page(context: AppContext, request: Request, asked: Mapping[str, Any] | None = None) -> TaskPage:
     """Return the page that the caller asks for, limited to visible tasks; `asked` replaces the query parameters."""
-    asked, seen = request.query if asked is None else asked, visible_tenant(request.principal)
-    tenant = asked.get("tenant")
+    asked = request.query if asked is None else asked
+    return await context.scheduler.queries.page(
+        filters_of(request, asked),
+        asked.get("cursor"),
+        asked.get("limit", USUAL_LIMIT),
+        asked.get("sort", NEWEST_FIRST),
+        asked.get("offset", 0),
+    )
+
+
+def filters_of(request: Request, asked: Mapping[str, Any]) -> Filters:
+    """Return the filters that the caller asks for, limited to visible tasks."""
+    seen, tenant = visible_tenant(request.principal), asked.get("tenant")
     if seen is not None and tenant not in {None, seen}:
         raise AccessDenied(
             Denied(403, "Forbidden", f"{request.principal.username} may see only tasks of tenant {seen}.")
         )
-    filters = Filters(
+    return Filters(
         statuses=tuple(dict.fromkeys(asked.get("status", ()))),
         tenant=seen if tenant is None else TenantId(tenant),
         priority=asked.get("priority"),
@@ -225,13 +240,6 @@ async def find_page(context: AppContext, request: Request, asked: Mapping[str, A
         name=asked.get("name"),
         since=asked.get("since"),
         text=asked.get("q"),
-    )
-    return await context.scheduler.queries.page(
-        filters,
-        asked.get("cursor"),
-        asked.get("limit", USUAL_LIMIT),
-        asked.get("sort", NEWEST_FIRST),
-        asked.get("offset", 0),
     )
 
 

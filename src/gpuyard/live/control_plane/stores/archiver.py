@@ -77,7 +77,8 @@ class Archiver:
             return
         views.archived([view.id for view in ended])
         self.archived_seq = seq
-        if with_secrets := [view.id for view in ended if view.spec.secrets]:
+        with_secrets = [view.id for view in ended if view.spec.secrets]
+        if with_secrets and not self._loop.follows:  # the scheduler that leads removes them
             try:
                 await self._worker_pools.archive_writer.run(self._secrets.drop, with_secrets)
             except StoreError as error:

@@ -6,13 +6,15 @@
         ├── StoreFromFuture   caller: a newer gpuyard wrote it; use that version
         ├── StoreFromPast     caller: an older gpuyard wrote it, in a version that is no longer read
         ├── StoreLocked       caller: another process uses it; stop that process
-        └── StoreFull         environment: no space left, nothing was written; free some and retry
+        ├── StoreMissing      caller: nothing is there yet; the scheduler that leads creates it
+        ├── StoreFull         environment: no space left, nothing was written; free some and retry
+        └── StoreUnreachable  environment: the database does not answer; the outcome is unknown, retry
 
 A file is created under another name and renamed when it is complete, so an existing empty file is damaged, not new.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -45,8 +47,16 @@ class StoreLocked(StoreError):
     """Another process uses a file beside the journal. Stop it first."""
 
 
+class StoreMissing(StoreError):
+    """The tables beside the journal are not there yet. Start a scheduler that writes first."""
+
+
 class StoreFull(StoreError):
     """There is no space left beside the journal. Nothing was written; free some space and try again."""
+
+
+class StoreUnreachable(StoreError):
+    """The database beside the journal does not answer. Try again; a change is not made twice."""
 
 
 class DatabaseLayout(Value, frozen=True):
@@ -69,7 +79,7 @@ def open_database(path: Path, layout: DatabaseLayout) -> sqlite3.Connection:
     """Open a file, or create it if there is none."""
     with as_store_errors(path, layout.what):
         if not path.exists():
-            _make(path, layout)
+            create_database(path, layout)
         path.chmod(0o600)
         database = connect(path)
         try:
@@ -144,12 +154,17 @@ def _damaged(path: Path, what: str, how: str) -> StoreDamaged:
     )
 
 
-def _make(path: Path, layout: DatabaseLayout) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as new, closing(connect(new)) as database:
-        database.executescript(f"BEGIN; {layout.tables}; COMMIT;")
-        database.execute(f"PRAGMA application_id = {_OURS}")
-        database.execute(f"PRAGMA user_version = {layout.version}")
+def create_database(
+    path: Path, layout: DatabaseLayout, fill: Callable[[sqlite3.Connection], object] = lambda _: None
+) -> None:
+    """Create a file with its tables, or replace it; under its name it exists only with what `fill` writes to it."""
+    with as_store_errors(path, layout.what):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as new, closing(connect(new)) as database:
+            database.executescript(f"BEGIN; {layout.tables}; COMMIT;")
+            database.execute(f"PRAGMA application_id = {_OURS}")
+            database.execute(f"PRAGMA user_version = {layout.version}")
+            fill(database)
 
 
 def _check_header(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> None:

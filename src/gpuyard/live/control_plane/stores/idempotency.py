@@ -170,13 +170,14 @@ class IdempotentRequests:
         self._open.pop(name, None)
 
     def note(self, event: events.TaskSubmitted, at: float) -> None:
-        """Note that a task of the request was accepted."""
+        """Note that a task of the request was accepted, by this scheduler or by the one that it follows."""
         name = (event.spec.tenant, event.key)
-        before = self._accepted.get(name)
-        if before is None:
-            self._accepted[name] = _Accepted(event.digest, at, [event.task])
-        else:
-            before.tasks.append(event.task)
+        accepted = self._accepted.setdefault(name, _Accepted(event.digest, at, []))
+        accepted.tasks.append(event.task)
+        if name not in self._open:  # followed; if this scheduler leads before the key is archived, the request may come
+            answer: SubmitResult = asyncio.get_running_loop().create_future()
+            answer.set_result(accepted.tasks)
+            self._open[name] = (event.digest, answer)
 
     def take_accepted(self) -> dict[RequestKey, "_Accepted"]:
         """Return the accepted requests that the archive does not hold, to be archived now."""

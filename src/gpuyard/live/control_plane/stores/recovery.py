@@ -15,7 +15,7 @@ from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.scheduling.advice import Advisor
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.port import Journal
-from gpuyard.core.journal.records import JournalEntry, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Position, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.views import Views
 
@@ -47,7 +47,7 @@ def restored(snapshot: Snapshot | None) -> tuple[State, Views, int]:
     if snapshot is not None:
         state = engine_snapshot.load(snapshot.state["engine"])
         views.load(snapshot.state["tasks"], state.index.hosts.values(), state.origin)
-        after = views.last_seq = snapshot.position.seq
+        after = views.last_seq = views.snapshot_seq = snapshot.position.seq
     return state, views, after
 
 
@@ -85,9 +85,9 @@ def found_cluster(engine: Engine, journal: Journal, views: Views, now: float) ->
         views.apply(record)
 
 
-def take_snapshot(journal: Journal, engine: Engine, views: Views) -> Snapshot:
-    """Return a snapshot of the current state. Engine, journal and views must be at the same event."""
-    return Snapshot(journal.head, snapshot_content(engine.state, views))
+def take_snapshot(position: Position, engine: Engine, views: Views) -> Snapshot:
+    """Return a snapshot of the current state. Engine and views must be at this position."""
+    return Snapshot(position, snapshot_content(engine.state, views))
 
 
 def snapshot_content(state: State, views: Views) -> dict[str, Any]:

@@ -2,93 +2,109 @@
 
 `put` is durable when it returns, so it comes before the answer to the submission; `drop` comes when the task has ended.
 Secrets of unknown tasks (a submission that was never committed, an end that was not dropped) are deleted by `sweep` at
-the next start. Deleted values are overwritten in the file; in the write-ahead log they remain until it is rewritten, at
-the latest at the next start or stop.
+the next start. In a file, deleted values are overwritten; in the write-ahead log they remain until it is rewritten, at
+the latest at the next start or stop. In a database they are encrypted.
 """
 
-import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Self
 
 import msgspec
 
 from gpuyard.core.domain.values import TaskId
-from gpuyard.live.control_plane.stores.database import DatabaseLayout, as_store_errors, open_database, transaction
-
-_WHAT = "secrets of tasks"
-_LAYOUT = DatabaseLayout(
-    what=_WHAT,
-    version=1,
-    durable=True,
-    exclusive=True,
-    tables="CREATE TABLE secrets (task INTEGER PRIMARY KEY, named BLOB NOT NULL)",
-)
+from gpuyard.live.control_plane.stores.cluster_records import ClusterRecords, Delete, Put, SqliteRecords
+from gpuyard.live.control_plane.stores.record_layouts import SECRETS, SECRETS_LAYOUT
+from gpuyard.live.control_plane.stores.secrets_key import Cipher, NoCipher
 
 
 class SecretStore:
-    """The secrets of tasks that have not ended. Create it with `open`. May be called from any thread."""
+    """The secrets of tasks that have not ended. May be called from any thread."""
 
-    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
-        self._path = path
-        self._database = database
-        self._turn = Lock()
-        self._tasks: set[TaskId] = {TaskId(task) for (task,) in database.execute("SELECT task FROM secrets")}
-        """Tasks that have secrets. Most have none and need no read from disk."""
+    def __init__(self, records: ClusterRecords, cipher: Cipher) -> None:
+        self._records = records
+        self._cipher = cipher
+        self._turn = RLock()
+        self._seen = records.changes()
+        self._tasks = _tasks_in(records)
+        """Tasks that may have secrets. Most have none and need no read from the store."""
+        self._to_drop: set[TaskId] = set()
+        """Tasks whose secrets could not be deleted. They are not returned, and deleted with the next change."""
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open the file, or create it."""
-        database = open_database(path, _LAYOUT)
+        records = SqliteRecords.open(path, SECRETS_LAYOUT)
         try:
-            with as_store_errors(path, _WHAT):
-                database.execute("PRAGMA secure_delete = ON")
-                return cls(path, database)
+            return cls(records, NoCipher())
         except BaseException:
-            database.close()
+            records.close()
             raise
 
     def close(self) -> None:
-        """Close it, leaving a single file without a write-ahead log."""
-        self._database.close()
+        """Close the file or the connection."""
+        self._records.close()
+
+    def refresh(self) -> bool:
+        """Read which tasks have secrets if another scheduler has written; return whether it has."""
+        with self._turn:
+            now = self._records.changes()
+            if now == self._seen:
+                return False
+            self._tasks = _tasks_in(self._records)
+            self._seen = now
+            return True
 
     def put(self, by_task: Mapping[TaskId, Mapping[str, str]]) -> None:
         """Store the values of each task, all with one write to disk."""
-        rows = [(task, msgspec.json.encode(dict(values))) for task, values in by_task.items() if values]
+        rows = [
+            (int(task), self._cipher.seal(msgspec.json.encode(dict(values)), place_of(task)))
+            for task, values in by_task.items()
+            if values
+        ]
         if not rows:
             return
-        with self._change() as database:
-            database.executemany("INSERT OR REPLACE INTO secrets VALUES (?, ?)", rows)
-        self._tasks.update(task for task, _ in rows)
+        with self._turn:
+            # First, because they may be stored although the write fails: a lost connection does not tell.
+            self._tasks.update(TaskId(task) for task, _ in rows)
+            late = self._to_drop.difference(by_task)
+            self._records.write(Put(SECRETS, rows), Delete(SECRETS, sorted(late)))
+            self._tasks.difference_update(late)
+            self._to_drop.clear()
 
     def get(self, task: TaskId) -> dict[str, str]:
         """Return the values of a task, by name."""
-        if task not in self._tasks:
+        if task not in self._tasks or task in self._to_drop:
             return {}
-        with self._turn, as_store_errors(self._path, _WHAT):
-            found = self._database.execute("SELECT named FROM secrets WHERE task = ?", (task,)).fetchone()
-        return msgspec.json.decode(found[0], type=dict[str, str]) if found else {}
+        found = self._records.rows(SECRETS, [int(task)])
+        return (
+            msgspec.json.decode(self._cipher.unseal(found[0][1], place_of(task)), type=dict[str, str]) if found else {}
+        )
 
     def drop(self, tasks: Iterable[TaskId]) -> None:
         """Delete the values of ended tasks. Costs nothing for tasks without secrets."""
-        ended = self._tasks.intersection(tasks)
-        if not ended:
-            return
-        with self._change() as database:
-            database.executemany("DELETE FROM secrets WHERE task = ?", [(task,) for task in ended])
-        self._tasks.difference_update(ended)
+        with self._turn:
+            ended = self._tasks.intersection(tasks) | self._to_drop
+            if not ended:
+                return
+            self._to_drop |= ended
+            self._records.write(Delete(SECRETS, sorted(ended)))
+            self._tasks -= ended
+            self._to_drop -= ended
 
     def sweep(self, open_tasks: Collection[TaskId]) -> int:
         """At start, delete the values of all tasks except these; return the number of tasks affected."""
         left_over = self._tasks.difference(open_tasks)
         self.drop(left_over)
-        with self._turn, as_store_errors(self._path, _WHAT):
-            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._records.tidy()
         return len(left_over)
 
-    @contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
-        with self._turn, as_store_errors(self._path, _WHAT), transaction(self._database):
-            yield self._database
+
+def _tasks_in(records: ClusterRecords) -> set[TaskId]:
+    return {TaskId(int(task)) for task in records.keys(SECRETS)}
+
+
+def place_of(task: int) -> str:
+    """Return the place that the secrets of a task are encrypted for."""
+    return f"the secrets of task {task}"

@@ -9,10 +9,10 @@ from functools import partial
 import structlog
 
 from gpuyard.core.domain.errors import JournalError
+from gpuyard.core.journal import snapshots
 from gpuyard.core.journal.folders import FolderNotSafe
-from gpuyard.core.journal.port import AuditRetention
+from gpuyard.core.journal.port import AuditRetention, FolderJournal, Journal
 from gpuyard.core.journal.records import Position, Record
-from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.loop import EngineLoop
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.stores.archive import Archive
@@ -26,6 +26,8 @@ from gpuyard.system.files import replacing
 
 SNAPSHOT_FOLDER = "making"
 """Subfolder of the journal in which another process writes a snapshot."""
+SOON_SECONDS = 1.0
+"""The first pause if the start had to apply many events."""
 SNAPSHOT_PAUSES = 10.0
 """The pause after a slow snapshot, as a multiple of its duration."""
 MOST_FAILED = 3
@@ -42,7 +44,7 @@ class SnapshotSaver:
 
     def __init__(
         self,
-        journal: SqliteJournal,
+        journal: Journal,
         loop: EngineLoop,
         views: Views,
         archive: Archive,
@@ -61,15 +63,17 @@ class SnapshotSaver:
         self._clock = clock
         folder = options.audit_folder
         self._audit = None if folder is None else AuditRetention(folder, _is_of_somebody)
-        self._saved_seq = journal.head.seq
+        self._saved_seq = views.snapshot_seq
         self._failed = 0
         """Consecutive failures of the snapshot process."""
 
     async def run(self) -> None:
         """Save snapshots and remove old data until cancelled."""
-        took = 0.0
+        took, pause = 0.0, self._options.snapshot_seconds
+        if self._journal.head.seq - self._saved_seq > self._options.many_events:
+            pause = min(pause, SOON_SECONDS)
         while True:
-            await asyncio.sleep(max(self._options.snapshot_seconds, SNAPSHOT_PAUSES * took))
+            await asyncio.sleep(pause)
             try:
                 await self._archiver.archive_now()
                 began = self._clock.monotonic()
@@ -78,14 +82,17 @@ class SnapshotSaver:
                 await self._worker_pools.snapshots.run(self.remove_old)
             except Exception:  # a snapshot is only an optimization: the journal holds everything
                 log.exception("snapshot_failed")
+            pause = max(self._options.snapshot_seconds, SNAPSHOT_PAUSES * took)
 
     async def save(self, *, at_once: bool = False) -> None:
         """Save a snapshot: of a small cluster within the loop, in milliseconds; of a large one in another process."""
-        if self._loop.full or self._loop.committed == self._saved_seq:
+        if self._loop.unwritable or self._loop.committed == self._saved_seq:
             return
         size = len(self._loop.engine.state.tasks) + len(self._views.tasks) + len(self._views.nodes)
         if at_once or size <= self._options.small_cluster or self._failed >= MOST_FAILED:
-            snapshot = await self._loop.agree(lambda: take_snapshot(self._journal, self._loop.engine, self._views))
+            snapshot = await self._loop.agree(
+                lambda: take_snapshot(self._loop.position, self._loop.engine, self._views)
+            )
             await self._worker_pools.snapshots.run(self._journal.save_snapshot, snapshot)
             position = snapshot.position
         else:
@@ -95,13 +102,21 @@ class SnapshotSaver:
         self._saved_seq = position.seq
 
     async def _save_by_process(self) -> Position:
-        position, beside = self._journal.head, self._journal.folder / SNAPSHOT_FOLDER
+        journal, position = self._journal, self._journal.head
+        folder = journal.folder if isinstance(journal, FolderJournal) else self._options.database_snapshots
+        assert folder is not None
+        beside = folder / SNAPSHOT_FOLDER
         self._failed += 1
         await self._worker_pools.snapshots.run(
             partial(shutil.rmtree, beside, ignore_errors=True)
         )  # left by a process that was stopped
-        await write_in_process(self._journal.folder, position, self._archiver.archived_seq, beside)
-        await self._worker_pools.snapshots.run(self._journal.adopt_snapshot, position, beside)
+        source = folder if isinstance(journal, FolderJournal) else self._options.database
+        await write_in_process(source, position, self._archiver.archived_seq, beside)
+        if isinstance(journal, FolderJournal):
+            await self._worker_pools.snapshots.run(journal.adopt_snapshot, position, beside)
+        else:
+            made = snapshots.path_of(beside, position.seq)
+            await self._worker_pools.snapshots.run(lambda: journal.save_snapshot(snapshots.read(made)))
         return position
 
     def _copy_for_people(self, position: Position) -> None:
@@ -109,7 +124,10 @@ class SnapshotSaver:
         if self._options.snapshot_folder is not None:
             shown = self._options.snapshot_folder / "state.json"
             with replacing(shown, durable=False) as new:
-                shutil.copyfile(self._journal.snapshot_path(position.seq), new)
+                if isinstance(self._journal, FolderJournal):
+                    shutil.copyfile(self._journal.snapshot_path(position.seq), new)
+                else:
+                    new.write_bytes(snapshots.encode(next(self._journal.usable_snapshots())))
 
     def remove_old(self) -> None:
         """Retire events that snapshots cover; remove ended tasks, keys and audit records after their retention."""

@@ -1,4 +1,4 @@
-"""The system accounts of users' tasks: a small file next to the users, read once and replaced as a whole."""
+"""The system accounts of users' tasks: a small document next to the users, kept in memory and replaced as a whole."""
 
 import pwd
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Self
 import msgspec
 
 from gpuyard.core.domain.values import TenantId
-from gpuyard.system.files import replace_file
+from gpuyard.live.control_plane.stores.documents import Document, FolderDocuments
 
 
 def refuse_own_account(setting: str, account: str, uid: int) -> str:
@@ -30,26 +30,35 @@ def refuse_own_account(setting: str, account: str, uid: int) -> str:
 
 
 class SystemUsers:
-    """System accounts by username. Without a path nothing is stored."""
+    """System accounts by username. Without a document nothing is stored."""
 
     def __init__(
         self,
-        path: Path | None = None,
+        document: Document | None = None,
         known: dict[str, str] | None = None,
         of_tenant: Callable[[TenantId], str] = lambda _: "",
     ) -> None:
-        self._path = path
+        self._document = document
         self._known = known or {}
         self._of_tenant = of_tenant
 
     @classmethod
     def open(cls, path: Path, of_tenant: Callable[[TenantId], str] = lambda _: "") -> Self:
         """Read the file, if there is one. `of_tenant` returns the account of a tenant, empty: none."""
-        try:
-            known = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
-        except FileNotFoundError:
-            known = {}
-        return cls(path, known, of_tenant)
+        return cls.over(Document(FolderDocuments(path.parent), path.name), of_tenant)
+
+    @classmethod
+    def over(cls, document: Document, of_tenant: Callable[[TenantId], str] = lambda _: "") -> Self:
+        """Read the document, if there is one."""
+        opened = cls(document, None, of_tenant)
+        opened.refresh()
+        return opened
+
+    def refresh(self) -> None:
+        """Read the document again: another scheduler may have written it."""
+        content = self._document.read() if self._document is not None else None
+        if content:
+            self._known = msgspec.json.decode(content, type=dict[str, str])
 
     def account_of(self, tenant: TenantId, username: str) -> str:
         """Return the account that a user's tasks run as: the user's, otherwise the tenant's; empty: none."""
@@ -66,6 +75,6 @@ class SystemUsers:
         changed = {name: mapped for name, mapped in self._known.items() if name != username}
         if account:
             changed[username] = account
-        if self._path is not None:
-            replace_file(self._path, msgspec.json.encode(changed))
+        if self._document is not None:
+            self._document.write(msgspec.json.encode(changed))
         self._known = changed

@@ -54,7 +54,11 @@ class Mail:
 
     async def send(self, notification: Notification) -> None:
         """Send one message to all addresses."""
-        delivery = _Delivery(self, self.message(notification))
+        await self.deliver(self.message(notification))
+
+    async def deliver(self, message: EmailMessage) -> None:
+        """Hand a message to the server, or raise `NotDelivered`."""
+        delivery = _Delivery(self, message)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         threading.Thread(target=delivery.run, args=(done,), name=f"mail-{self.name}", daemon=True).start()
         try:
@@ -69,17 +73,23 @@ class Mail:
 
     def message(self, notification: Notification) -> EmailMessage:
         """Return the message. Values of labels are text without line breaks, so none can add a header."""
-        message = EmailMessage(policy=SMTP)
         count = len(notification.firing) or len(notification.resolved)
         group = " ".join(value for _, value in notification.group)
-        subject = one_line(f"[{notification.status.upper()}:{count}] {group} (gpuyard)")
+        return self.envelope(
+            f"[{notification.status.upper()}:{count}] {group} (gpuyard)", plain_text(notification), self.to
+        )
+
+    def envelope(self, subject: str, text: str, to: Sequence[str]) -> EmailMessage:
+        """Return a message with a subject and a text."""
+        message = EmailMessage(policy=SMTP)
+        subject = one_line(subject)
         message["Subject"] = subject if len(subject) <= LONGEST_SUBJECT else subject[: LONGEST_SUBJECT - 1] + "…"
         message["From"] = self.sender
-        message["To"] = ", ".join(self.to)
+        message["To"] = ", ".join(to)
         message["Date"] = format_datetime(localtime())
         message["Message-ID"] = make_msgid(domain="gpuyard.invalid")
         message["Auto-Submitted"] = "auto-generated"
-        message.set_content(plain_text(notification))
+        message.set_content(text)
         return message
 
 

@@ -57,46 +57,53 @@ class Webhook:
 
     async def send(self, notification: Notification) -> None:
         """Post it. Any status from 200 to 299 is a success."""
-        body = msgspec.json.encode(alertmanager_body(notification, self.external_url))
-        try:
-            async with asyncio.timeout(SEND_SECONDS):
-                status = await self._post(body)
-        except TimeoutError:
-            raise NotDelivered(f"It did not answer within {SEND_SECONDS:g} s.") from None
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
-            raise NotDelivered(one_line(str(error) or type(error).__name__)) from None
-        if not 200 <= status < 300:
-            raise NotDelivered(f"It answered with status {status}.")
+        await post(self.url, msgspec.json.encode(alertmanager_body(notification, self.external_url)), token=self.token)
 
-    async def _post(self, body: bytes) -> int:
-        parts = urlsplit(self.url)
-        secure = ssl.create_default_context() if parts.scheme == "https" else None
-        port = parts.port or (443 if secure else 80)
-        reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=secure)
-        try:
-            writer.write(self._head(parts, len(body)) + body)
-            await writer.drain()
-            found = _STATUS.fullmatch(await reader.readline())
-            if found is None:
-                raise NotDelivered("Its answer is not HTTP.")
-            return int(found[1])
-        finally:
-            writer.close()
-            with suppress(OSError, TimeoutError):
-                writer.transport.abort()
 
-    def _head(self, parts: SplitResult, length: int) -> bytes:
-        target = parts.path or "/"
-        if parts.query:
-            target += f"?{parts.query}"
-        lines = [
-            f"POST {target} HTTP/1.1",
-            f"Host: {parts.netloc}",
-            "Content-Type: application/json",
-            f"Content-Length: {length}",
-            f"User-Agent: gpuyard/{__version__}",
-            "Connection: close",
-        ]
-        if self.token:
-            lines.append(f"Authorization: Bearer {self.token}")
-        return "\r\n".join([*lines, "", ""]).encode("utf-8")
+async def post(url: str, body: bytes, *, token: str = "", connect_to: str = "") -> None:
+    """Post a body, or raise `NotDelivered`. `connect_to`: the network address of the host, if it was looked up before."""
+    try:
+        async with asyncio.timeout(SEND_SECONDS):
+            status = await _post(url, body, token, connect_to)
+    except TimeoutError:
+        raise NotDelivered(f"It did not answer within {SEND_SECONDS:g} s.") from None
+    except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+        raise NotDelivered(one_line(str(error) or type(error).__name__)) from None
+    if not 200 <= status < 300:
+        raise NotDelivered(f"It answered with status {status}.")
+
+
+async def _post(url: str, body: bytes, token: str, connect_to: str) -> int:
+    parts = urlsplit(url)
+    secure = ssl.create_default_context() if parts.scheme == "https" else None
+    port = parts.port or (443 if secure else 80)
+    name = parts.hostname if secure and connect_to else None
+    reader, writer = await asyncio.open_connection(connect_to or parts.hostname, port, ssl=secure, server_hostname=name)
+    try:
+        writer.write(_head(parts, len(body), token) + body)
+        await writer.drain()
+        found = _STATUS.fullmatch(await reader.readline())
+        if found is None:
+            raise NotDelivered("Its answer is not HTTP.")
+        return int(found[1])
+    finally:
+        writer.close()
+        with suppress(OSError, TimeoutError):
+            writer.transport.abort()
+
+
+def _head(parts: SplitResult, length: int, token: str) -> bytes:
+    target = parts.path or "/"
+    if parts.query:
+        target += f"?{parts.query}"
+    lines = [
+        f"POST {target} HTTP/1.1",
+        f"Host: {parts.netloc}",
+        "Content-Type: application/json",
+        f"Content-Length: {length}",
+        f"User-Agent: gpuyard/{__version__}",
+        "Connection: close",
+    ]
+    if token:
+        lines.append(f"Authorization: Bearer {token}")
+    return "\r\n".join([*lines, "", ""]).encode("utf-8")

@@ -1,0 +1,177 @@
+"""Send the messages about tasks that the engine lists as pending, and report each as delivered or given up.
+
+What is pending follows from the journal, so a restarted scheduler or a standby that takes over continues with it. A
+message that was sent just before a crash is sent once more: each is delivered at least once. A receiver that refuses is
+asked `len(RETRY_SECONDS) + 1` times by one scheduler; a message older than `OLDEST_SECONDS` is given up at its next failure.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+from msgspec import json
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.core.domain.events import AttemptStarted, TaskEnded
+from gpuyard.core.domain.notice import Moment, PendingNotice
+from gpuyard.core.domain.values import TaskId
+from gpuyard.core.engine.state import State
+from gpuyard.core.journal.records import Record
+from gpuyard.live.control_plane.alerts.receivers.notification import SEND_SECONDS, NotDelivered, one_line
+from gpuyard.live.control_plane.alerts.receivers.webhook import post
+from gpuyard.live.control_plane.loop import EngineLoop
+from gpuyard.live.control_plane.queries import TaskQueries
+from gpuyard.live.control_plane.task_notices.message import body_of, sentence_of
+from gpuyard.live.control_plane.task_notices.policy import NoticePolicy, TargetForbidden, addresses_of
+from gpuyard.live.control_plane.views import Views
+from gpuyard.live.wire.notices import MAIL
+from gpuyard.live.wire.task_answers import TaskAnswer
+from gpuyard.live.wire.tasks import format_task_id
+
+RETRY_SECONDS = (2.0, 10.0, 60.0, 300.0)
+"""Time before each further try."""
+OLDEST_SECONDS = 6 * 3600.0
+AT_ONCE = 8
+"""Number of messages that are sent at the same time."""
+STORAGE_SECONDS = 5.0
+"""Time before another try if the result could not be stored."""
+
+log = structlog.get_logger()
+_Key = tuple[TaskId, int, Moment]
+_decode = json.Decoder(TaskAnswer).decode
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """Tries of one message by this scheduler."""
+
+    tries: int
+    again_at: float
+    result: tuple[bool, str] | None = None
+    """What is still to be stored: whether it was delivered, and why not."""
+
+
+class TaskNotices:
+    """The messages of a scheduler that leads."""
+
+    def __init__(
+        self,
+        loop: EngineLoop,
+        queries: TaskQueries,
+        views: Views,
+        policy: NoticePolicy,
+        *,
+        clock: Callable[[], float],
+        external_url: str = "",
+    ) -> None:
+        self._loop, self._queries, self._views, self._policy = loop, queries, views, policy
+        self._clock = clock
+        self._external_url = external_url
+        self._wake = asyncio.Event()
+        self._tried: dict[_Key, _Tried] = {}
+
+    def hear(self, records: Sequence[Record]) -> None:
+        """Look for messages if a task with notices has started or ended."""
+        for record in records:
+            if isinstance(record.event, AttemptStarted | TaskEnded):
+                view = self._views.tasks.get(record.event.task)
+                if view is None or view.spec.notify:
+                    self._wake.set()
+                    return
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        self._wake.set()  # what an earlier scheduler has left
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._wake.wait()
+            self._wake.clear()
+            pending = await self._queries.look(_pending)
+            keys = {(one.task, one.number, one.moment) for one in pending}
+            self._tried = {key: tried for key, tried in self._tried.items() if key in keys}
+            due = [one for one in pending if self._is_due(one)]
+            if len(due) > AT_ONCE:
+                self._wake.set()
+            await asyncio.gather(*(self._handle(one) for one in due[:AT_ONCE]))
+
+    def _pause(self) -> float | None:
+        """Return the seconds until a message is tried again; None: none is."""
+        if not self._tried:
+            return None
+        return max(0.0, min(tried.again_at for tried in self._tried.values()) - self._clock())
+
+    def _is_due(self, pending: PendingNotice) -> bool:
+        tried = self._tried.get((pending.task, pending.number, pending.moment))
+        return tried is None or tried.again_at <= self._clock()
+
+    async def _handle(self, pending: PendingNotice) -> None:
+        """Send a message, and store the result if it is final."""
+        key = (pending.task, pending.number, pending.moment)
+        tried = self._tried.get(key) or _Tried(0, 0.0)
+        if tried.result is None:
+            tried = await self._try(pending, tried.tries + 1)
+        self._tried[key] = tried
+        if tried.result is None:
+            return
+        delivered, message = tried.result
+        order = command.SettleNotice(*key, delivered, tried.tries, message)
+        try:
+            await self._loop.tell(order)
+        except GpuyardError:  # the disk is full, or this scheduler no longer leads
+            self._tried[key] = _Tried(tried.tries, self._clock() + STORAGE_SECONDS, tried.result)
+            return
+        self._tried.pop(key, None)
+        said = {"task_id": format_task_id(pending.task), "moment": pending.moment.value, "tries": tried.tries}
+        if delivered:
+            log.info("task_notice_delivered", **said)
+        else:
+            log.warning("task_notice_given_up", message=message, **said)
+
+    async def _try(self, pending: PendingNotice, tries: int) -> _Tried:
+        try:
+            await self._send(pending)
+        except TargetForbidden as error:
+            return _Tried(tries, 0.0, (False, str(error)))
+        except NotDelivered as error:
+            if tries > len(RETRY_SECONDS) or self._clock() - pending.since > OLDEST_SECONDS:
+                return _Tried(tries, 0.0, (False, str(error)))
+            return _Tried(tries, self._clock() + RETRY_SECONDS[tries - 1])
+        except (
+            Exception
+        ) as error:  # a target that a library cannot take must not end the scheduler, each time it starts
+            log.exception("task_notice_failed", task_id=format_task_id(pending.task))
+            return _Tried(tries, 0.0, (False, f"It could not be sent: {type(error).__name__}."))
+        return _Tried(tries, 0.0, (True, ""))
+
+    async def _send(self, pending: PendingNotice) -> None:
+        if wrong := self._policy.wrong(pending.target):  # the settings have changed since the task was submitted
+            raise TargetForbidden(wrong)
+        found = await self._queries.answer(pending.task)
+        task = None if found is None else _decode(found[1])
+        if pending.target.startswith(MAIL):
+            assert self._policy.mail is not None
+            sentence = sentence_of(pending, task)
+            lines = [
+                sentence,
+                *(f"{name}: {value}" for name, value in body_of(pending, task, self._external_url).items()),
+            ]
+            text = "\n".join(one_line(line) for line in lines) + "\n"
+            await self._policy.mail.deliver(self._policy.mail.envelope(sentence, text, addresses_of(pending.target)))
+            return
+        body = json.encode(body_of(pending, task, self._external_url))
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                address = await self._policy.address_of(pending.target)
+        except TimeoutError:
+            raise NotDelivered("Its name could not be looked up in time.") from None
+        except OSError as error:
+            raise NotDelivered(one_line(str(error))) from None
+        await post(pending.target, body, connect_to=address)
+
+
+def _pending(state: State, now: float) -> list[PendingNotice]:  # noqa: ARG001
+    return list(state.notices.values())

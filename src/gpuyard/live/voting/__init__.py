@@ -1,0 +1,1 @@
+"""A voter that is connected: it decides, with the other voters, which of the schedulers leads."""

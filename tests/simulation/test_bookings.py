@@ -1,0 +1,369 @@
+"""Bookings and maintenance windows: what is placed before, during and after them."""
+
+import pytest
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events
+from gpuyard.core.domain import refusals as no
+from gpuyard.core.domain.causes import CauseKind
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.values import NodeId, Preemption, TenantId
+from gpuyard.core.engine import snapshot
+from gpuyard.core.engine.engine import Engine
+from gpuyard.testing import ClusterStory, gang, node, share, task
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def cluster() -> ClusterStory:
+    """A cluster without nodes."""
+    return ClusterStory()
+
+
+def booked_on(cluster: ClusterStory, booking: int) -> dict[str, int]:
+    """Return the GPUs of a booking by node."""
+    return {part.node: part.gpus for part in cluster.state.bookings[booking].booking.parts}
+
+
+def refused(cluster: ClusterStory, **asked: object) -> Refusal:
+    """Ask for a booking that is refused."""
+    before = len(cluster.events)
+    fields = {"tenant": TenantId("team"), "begins_at": 0.0, "ends_at": HOUR, "gpus": 1, **asked}
+    answer = cluster.tells(command.MakeBooking(**fields))  # type: ignore[arg-type]
+    assert isinstance(answer, Refusal)
+    assert len(cluster.events) == before
+    return answer
+
+
+# --- before a booking ---------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_would_run_into_a_booking_waits_and_says_so(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=4)
+    booking = cluster.books(4, begins=2 * HOUR, ends=3 * HOUR)
+    cluster.submits(task("long", gpus=2, timeout_seconds=3 * HOUR))
+    assert not cluster.is_running("long")
+    assert cluster.why("long") == no.Booked(booking, 2 * HOUR, 3 * HOUR)
+    assert "booking-1" in cluster.explains("long").sentence()
+    assert "1970-01-01 03:00 UTC" in cluster.explains("long").sentence()
+
+
+def test_a_task_that_ends_before_a_booking_starts_at_once(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.books(4, begins=2 * HOUR, ends=3 * HOUR)
+    cluster.submits(task("by timeout", gpus=2, timeout_seconds=2 * HOUR), task("by estimate", gpus=2, estimate=HOUR))
+    assert cluster.running() == ["by timeout", "by estimate"]
+
+
+def test_gpus_that_are_not_booked_may_be_used_for_any_time(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.books(2, begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("a", gpus=1, timeout_seconds=9 * HOUR), task("b", gpus=1), task("c", gpus=1))
+    assert cluster.running() == ["a", "b"]
+    cluster.passes(HOUR)
+    assert not cluster.is_running("c")
+
+
+def test_a_task_without_an_end_starts_if_the_booking_is_more_than_a_day_ahead(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=1)
+    cluster.books(1, begins=30 * HOUR, ends=31 * HOUR)
+    cluster.submits(task("endless"))
+    assert cluster.is_running("endless")
+    cluster.passes(30 * HOUR)
+    began = next(event for _, event in cluster.events if isinstance(event, events.BookingBegan))
+    assert began.late == (cluster.numbers["endless"],)
+
+
+def test_another_node_is_used_if_one_is_booked(cluster: ClusterStory) -> None:
+    cluster.has_nodes(2, gpus_each=2)
+    booking = cluster.books(2, begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("a", gpus=2), task("b", gpus=2))
+    assert cluster.running() == ["a"]
+    assert cluster.nodes_of("a")[0] not in booked_on(cluster, booking)
+
+
+def test_a_short_task_behind_a_long_one_of_its_shape_starts_before_the_booking(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=1)
+    cluster.books(1, begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("long", timeout_seconds=4000.0))
+    cluster.submits(task("short", timeout_seconds=3599.0))
+    assert cluster.running() == ["short"]
+
+
+def test_shares_and_gangs_respect_a_booking(cluster: ClusterStory) -> None:
+    cluster.has_nodes(2, gpus_each=2)
+    cluster.books(2, begins=HOUR, ends=2 * HOUR)
+    cluster.submits(gang("pair", members=2, gpus_each=1))
+    assert isinstance(cluster.why("pair"), no.Booked)
+    cluster.cancels("pair")
+    cluster.submits(*(share(f"s{place}", fraction=0.6) for place in range(4)))
+    assert len(cluster.running()) == 2
+
+
+def test_a_waiting_task_starts_when_its_booking_in_the_way_is_cancelled(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=1)
+    booking = cluster.books(1, begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("long", timeout_seconds=9 * HOUR))
+    cluster.cancels_booking(booking)
+    assert cluster.running() == ["long"]
+
+
+def test_a_waiting_task_starts_after_the_booking(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=1)
+    cluster.books(1, begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("long", timeout_seconds=9 * HOUR, runs_for=HOUR))
+    assert cluster.explains("long").starts_at == 2 * HOUR
+    cluster.runs_out()
+    assert cluster.started_at("long") == 2 * HOUR
+
+
+def test_a_revised_estimate_lets_a_task_start_before_a_booking(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=3)
+    cluster.books(1, begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("first", gpus=2, estimate=9 * HOUR), task("second", estimate=9 * HOUR))
+    assert cluster.running() == ["first"]
+    revised = task("x", estimate=600.0).spec.estimate
+    cluster.tells(command.ReviseEstimate(cluster.numbers["first"], revised))
+    assert cluster.running() == ["first", "second"]
+
+
+# --- during a booking ---------------------------------------------------------------------------------------------------
+
+
+def test_tasks_of_the_booking_start_at_its_begin_and_others_do_not(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    booking = cluster.books(2, begins=HOUR, ends=3 * HOUR)
+    cluster.submits(task("mine", booking=booking), task("early", timeout_seconds=HOUR))
+    assert cluster.why("mine") == no.BookingNotBegun(booking, HOUR)
+    assert cluster.explains("mine").starts_at == HOUR
+    assert cluster.running() == ["early"]
+    cluster.finishes("early")
+    cluster.passes(HOUR)
+    cluster.submits(task("other", timeout_seconds=60.0))
+    assert cluster.running() == ["mine"]
+    assert cluster.why("other") == no.Booked(booking, HOUR, 3 * HOUR)
+    cluster.passes(2 * HOUR)
+    assert cluster.running() == ["mine", "other"]
+
+
+def test_a_booking_has_no_more_gpus_than_were_booked(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=4)
+    booking = cluster.books(2, begins=0, ends=HOUR)
+    cluster.submits(*(task(f"t{place}", booking=booking) for place in range(3)))
+    assert cluster.running() == ["t0", "t1"]
+    assert cluster.why("t2") == no.BookingFull(booking, 2)
+    cluster.passes(HOUR)
+    assert cluster.running() == ["t0", "t1", "t2"]
+
+
+def test_gpus_stay_booked_when_a_task_of_the_booking_ends(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=1)
+    booking = cluster.books(1, begins=0, ends=HOUR)
+    cluster.submits(task("mine", booking=booking), task("other"))
+    cluster.finishes("mine")
+    assert cluster.running() == []
+    cluster.submits(task("again", booking=booking))
+    assert cluster.running() == ["again"]
+
+
+def test_tasks_in_the_way_are_waited_for_and_recorded(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    cluster.submits(task("endless", gpus=2))
+    booking = cluster.books(1, begins=HOUR, ends=9 * HOUR)
+    cluster.submits(task("mine", booking=booking))
+    cluster.passes(HOUR)
+    began = next(event for _, event in cluster.events if isinstance(event, events.BookingBegan))
+    assert began.late == (cluster.numbers["endless"],)
+    assert cluster.running() == ["endless"]
+    assert cluster.why("mine") == no.BookingFull(booking, 1)
+    cluster.finishes("endless")
+    assert cluster.running() == ["mine"]
+
+
+def test_a_booking_that_preempts_stops_only_tasks_that_allow_it(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=3)
+    cluster.submits(
+        task("stays", timeout_seconds=9 * HOUR),
+        task("leaves", timeout_seconds=9 * HOUR, preemption=Preemption.REQUEUE),
+        task("pauses", timeout_seconds=9 * HOUR, preemption=Preemption.SUSPEND),
+    )
+    booking = cluster.books(2, begins=HOUR, ends=2 * HOUR, preempt=True)
+    cluster.submits(task("mine", gpus=2, booking=booking))
+    cluster.passes(HOUR)
+    assert cluster.running() == ["stays", "mine"]
+    stops = [event for event in cluster.events_of("leaves") if isinstance(event, events.AttemptStopping)]
+    assert stops[0].cause.why is CauseKind.BOOKED
+    assert stops[0].cause.sentence() == "Its GPUs were booked by booking-1."
+    cluster.finishes("mine")
+    cluster.passes(HOUR)
+    assert cluster.running() == ["stays", "leaves", "pauses"]
+
+
+def test_a_task_that_makes_way_starts_although_it_would_run_into_the_booking(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=1)
+    cluster.books(1, begins=HOUR, ends=2 * HOUR, preempt=True)
+    cluster.submits(task("kind", timeout_seconds=9 * HOUR, preemption=Preemption.REQUEUE))
+    assert cluster.running() == ["kind"]
+    cluster.passes(HOUR)
+    assert cluster.running() == []
+    cluster.passes(HOUR)
+    assert cluster.running() == ["kind"]
+
+
+def test_tasks_of_a_booking_that_has_ended_are_tasks_like_all_others(cluster: ClusterStory) -> None:
+    cluster.has_nodes(2, gpus_each=1)
+    booking = cluster.books(1, begins=0, ends=HOUR)
+    cluster.submits(task("a", booking=booking), task("b", booking=booking))
+    assert cluster.running() == ["a"]
+    cluster.passes(HOUR)
+    assert cluster.running() == ["a", "b"]
+
+
+def test_without_backfill_a_task_that_waits_for_its_booking_keeps_no_other_waiting() -> None:
+    cluster = ClusterStory(policy="fifo", backfill="none")
+    cluster.has_nodes(1, gpus_each=2)
+    booking = cluster.books(2, begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("mine", gpus=2, booking=booking), task("other", gpus=2, timeout_seconds=60.0))
+    assert cluster.running() == ["other"]
+
+
+# --- where ----------------------------------------------------------------------------------------------------------------
+
+
+def test_one_node_is_preferred_and_gpus_that_are_free_by_then(cluster: ClusterStory) -> None:
+    cluster.has_nodes(2, gpus_each=4)
+    cluster.submits(task("endless", gpus=2))
+    busy = cluster.nodes_of("endless")[0]
+    booking = cluster.books(4, begins=HOUR, ends=2 * HOUR)
+    assert list(booked_on(cluster, booking).values()) == [4]
+    assert busy not in booked_on(cluster, booking)
+    assert booked_on(cluster, cluster.books(3, begins=HOUR, ends=2 * HOUR)) == {busy: 3}
+
+
+def test_a_large_booking_is_spread_over_nodes_and_two_never_overlap(cluster: ClusterStory) -> None:
+    cluster.has_nodes(2, gpus_each=4)
+    assert sum(booked_on(cluster, cluster.books(6, begins=HOUR, ends=2 * HOUR)).values()) == 6
+    assert refused(cluster, gpus=3, begins_at=1.5 * HOUR, ends_at=4 * HOUR) == no.TooLittleToBook(3, 2)
+    cluster.books(8, begins=2 * HOUR, ends=4 * HOUR)
+
+
+def test_models_and_nodes_can_be_named(cluster: ClusterStory) -> None:
+    cluster.has_node(node("a", gpus=4, model="A100"))
+    cluster.has_node(node("h", gpus=4, model="H100"))
+    assert booked_on(cluster, cluster.books(2, begins=0, ends=HOUR, models=("H100",))) == {"h": 2}
+    assert booked_on(cluster, cluster.books(2, begins=0, ends=HOUR, nodes=(NodeId("a"),))) == {"a": 2}
+    assert isinstance(refused(cluster, models=("H101",)), no.UnknownGpuModel)
+
+
+def test_a_booking_moves_to_another_node_if_its_node_is_lost(cluster: ClusterStory) -> None:
+    cluster.has_nodes(2, gpus_each=2)
+    booking = cluster.books(2, begins=HOUR, ends=2 * HOUR)
+    (before,) = booked_on(cluster, booking)
+    cluster.submits(task("mine", gpus=2, booking=booking))
+    cluster.loses(before)
+    cluster.passes(HOUR)
+    (after,) = booked_on(cluster, booking)
+    assert after != before
+    assert cluster.running() == ["mine"]
+
+
+# --- maintenance ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_is_empty_during_maintenance_and_open_after_it(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    cluster.submits(task("moves", timeout_seconds=9 * HOUR, preemption=Preemption.CHECKPOINT))
+    cluster.maintains("node-1", begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("short", timeout_seconds=600.0), task("cpu", cpus=1, timeout_seconds=9 * HOUR))
+    assert cluster.running() == ["moves", "short"]
+    assert cluster.why("cpu") == no.UnderMaintenance(NodeId("node-1"), 1, HOUR, 2 * HOUR)
+    cluster.finishes("short")
+    cluster.passes(HOUR)
+    assert cluster.running() == []
+    assert cluster.state.index.hosts[NodeId("node-1")].draining
+    assert cluster.why("cpu") == no.UnderMaintenance(NodeId("node-1"), 1, HOUR, 2 * HOUR)
+    cluster.passes(HOUR)
+    assert cluster.running() == ["moves", "cpu"]
+
+
+def test_a_node_that_was_cordoned_before_stays_cordoned(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1)
+    cluster.cordons("node-1")
+    cluster.maintains("node-1", begins=HOUR, ends=2 * HOUR)
+    cluster.passes(3 * HOUR)
+    assert cluster.state.index.hosts[NodeId("node-1")].cordoned
+
+
+def test_a_maintenance_window_that_passed_while_the_scheduler_was_away_drains_nothing(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1)
+    cluster.submits(task("runs", timeout_seconds=9 * HOUR, preemption=Preemption.REQUEUE))
+    cluster.maintains("node-1", begins=HOUR, ends=2 * HOUR)
+    engine = Engine(snapshot.load(snapshot.dump(cluster.state)))
+    happened = [type(event) for event in engine.decide(3 * HOUR)]
+    assert events.BookingEnded in happened
+    assert events.NodeCordoned not in happened
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------------
+
+
+def test_wrong_bookings_are_refused_and_change_nothing(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    cluster.has_tenant("team", max_gpus=1)
+    assert refused(cluster, begins_at=HOUR, ends_at=HOUR) == no.BookingTimes()
+    assert refused(cluster, ends_at=float("inf")) == no.NotFinite("ends_at")
+    assert refused(cluster, gpus=0) == no.NotPositive("gpus", 0)
+    assert refused(cluster, gpus=2) == no.BookingAboveQuota(TenantId("team"), 2, 1)
+    assert refused(cluster, nodes=(NodeId("x"),)) == no.UnknownNode(NodeId("x"))
+    assert refused(cluster, maintenance=True) == no.MaintenanceWithoutNodes()
+    assert refused(cluster, tenant=TenantId("")) == no.EmptyName("tenant")
+    window = cluster.maintains("node-1", begins=HOUR, ends=2 * HOUR)
+    again = refused(cluster, begins_at=1.5 * HOUR, ends_at=3 * HOUR, maintenance=True, nodes=(NodeId("node-1"),))
+    assert again == no.NodeBooked(NodeId("node-1"), window)
+    assert cluster.tells(command.CancelBooking(9)) == no.UnknownBooking(9)
+
+
+def test_a_task_names_a_booking_of_its_tenant_that_is_large_enough(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=4)
+    booking = cluster.books(2, begins=HOUR, ends=2 * HOUR)
+    assert cluster.submits(task("a", booking=7)) == no.UnknownBooking(7)
+    assert cluster.submits(task("a", booking=booking, tenant="x")) == no.BookingOfOthers(booking, TenantId("x"))
+    assert cluster.submits(task("a", gpus=3, booking=booking)) == no.BookingTooSmall(booking, 3, 1, "2 on node-1")
+
+
+def test_a_snapshot_keeps_bookings_and_their_times(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    booking = cluster.books(2, begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("mine", gpus=2, booking=booking, timeout_seconds=60.0))
+    loaded = Engine(snapshot.load(snapshot.dump(cluster.state)))
+    assert loaded.next_wakeup() == HOUR
+    assert [type(event) for event in loaded.decide(HOUR)] == [events.BookingBegan, events.TaskPlaced]
+    assert next(type(event) for event in loaded.decide(2 * HOUR)) is events.BookingEnded
+
+
+def test_bookings_at_the_same_time_stay_together_below_the_limit_of_their_tenant(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=8)
+    cluster.has_tenant("team", max_gpus=3)
+
+    def books(gpus: int, begins: float, ends: float) -> Refusal | None:
+        answer = cluster.tells(command.MakeBooking(TenantId("team"), begins, ends, gpus))
+        return answer if isinstance(answer, Refusal) else None
+
+    assert books(2, 0.0, 2 * HOUR) is None
+    assert books(1, HOUR, 3 * HOUR) is None
+    assert books(1, 0.5 * HOUR, 1.5 * HOUR) == no.BookingAboveQuota(TenantId("team"), 4, 3)
+    assert books(2, 2 * HOUR, 3 * HOUR) is None  # the first has ended
+    assert books(1, 0.5 * HOUR, HOUR) is None
+
+
+def test_one_tenant_leaves_bookings_to_others_and_to_maintenance(
+    cluster: ClusterStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuyard.core.engine.handlers.bookings.MOST_OF_TENANT", 2)
+    cluster.has_nodes(1)
+    for day in (1, 2):
+        cluster.tells(command.MakeBooking(TenantId("team"), day * 24 * HOUR, (day * 24 + 1) * HOUR, 1))
+    assert refused(cluster) == no.TooManyBookings(2)
+    assert not isinstance(cluster.tells(command.MakeBooking(TenantId("other"), HOUR, 2 * HOUR, 1)), Refusal)
+    cluster.maintains("node-1", begins=72 * HOUR, ends=73 * HOUR)

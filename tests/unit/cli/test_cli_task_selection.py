@@ -1,0 +1,148 @@
+"""Which tasks a command acts on: ids, ranges, names, and filters with a question."""
+
+import sys
+from collections.abc import Callable, Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from gpuyard import cli
+from gpuyard.core.domain.values import TaskStatus
+from gpuyard.live.wire.answers import CancelAnswer, SessionAnswer, TaskList
+from tests.unit.live.sdk.fake_server import Answering, FakeServer, fake_server, refusal, task
+
+TASKS = [
+    task(1, TaskStatus.SUCCESS, name="old"),
+    task(2, TaskStatus.FAILED, name="old"),
+    task(3, TaskStatus.RUNNING, name="train", user="alice"),
+    task(4, TaskStatus.PENDING, name="sweep", user="alice"),
+    task(5, TaskStatus.PENDING, name="sweep", user="bob"),
+    task(6, TaskStatus.PENDING, name="sweep", user="alice"),
+    task(7, TaskStatus.PENDING, name="lr[a=1]", user="carol"),
+    task(8, TaskStatus.RUNNING, name="lr[a=2]", user="carol"),
+    task(10, TaskStatus.PENDING, name="lrs[a=1]", user="carol"),
+]
+
+
+def answers(line: Answering) -> None:
+    parts = urlsplit(line.asked.path)
+    asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    if parts.path == "/api/v1/session":
+        line.say(SessionAnswer(True, "alice", "lab", "member", "token", []))
+    elif parts.path == "/api/v1/tasks":
+        wanted = asked.get("status", "").split(",") if asked.get("status") else [each.value for each in TaskStatus]
+        found = [
+            each
+            for each in reversed(TASKS)
+            if each.status.value in wanted
+            and all(getattr(each, name) == asked.get(name, getattr(each, name)) for name in ("name", "user"))
+            and asked.get("q", "") in each.name
+        ]
+        line.say(TaskList(found[: int(asked["limit"])], len(found), None))
+    elif parts.path == "/api/v1/tasks/task-9":
+        line.say(refusal("UnknownTask", "There is no task 9."), 404)
+    elif line.asked.method == "DELETE":
+        id_ = parts.path.rpartition("/")[2]
+        line.say(CancelAnswer(id_, id_, TaskStatus.CANCELLED, f"{id_} was cancelled."))
+    else:
+        number = int(parts.path.rpartition("/")[2].removeprefix("task-"))
+        line.say(TASKS[number - 1])
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with fake_server(answers) as made:
+        yield made
+
+
+@pytest.fixture
+def gpuyard(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    def call(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", *words, "--server", server.url])
+        return cli.main()
+
+    return call
+
+
+def cancelled(server: FakeServer) -> list[str]:
+    return [asked.path.rpartition("/")[2] for asked in server.asked if asked.method == "DELETE"]
+
+
+def test_ids_ranges_and_names_select_tasks_once_each(server: FakeServer, gpuyard: Callable[..., int]) -> None:
+    assert gpuyard("cancel", "4", "task-5", "3-5", "train") == 0
+    assert cancelled(server) == ["task-4", "task-5", "task-3"]
+
+
+def test_a_name_means_the_only_open_task_or_the_newest_that_has_ended(
+    gpuyard: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpuyard("show", "train", "--json") == 0
+    assert '"task_id":"task-3"' in capsys.readouterr().out
+    assert gpuyard("show", "old", "--json") == 0
+    assert '"task_id":"task-2"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sweep"], "3 open tasks are called sweep: task-6, task-5, task-4. Use the id of one of them"),
+        (["missing"], "There is no task with the id or name missing; ids look like"),
+        (["12-7"], "12-7 is not a range of task numbers such as 7-12"),
+        (["0-9999999"], "is not a range of task numbers"),
+        ([], "name a task, or select tasks with --mine, --name, --user, --tenant or --project"),
+        (["4", "--mine"], "name tasks, or select them with options, not both"),
+        (["--mine", "--user", "bob"], "--mine means alice; use one of the two"),
+        (["--name", "sweep"], "there is no terminal to ask on"),
+    ],
+)
+def test_a_wrong_selection_is_one_sentence_and_nothing_is_cancelled(
+    words: list[str],
+    said: str,
+    server: FakeServer,
+    gpuyard: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    assert gpuyard("cancel", *words) in {1, 2}
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+    assert cancelled(server) == []
+
+
+def test_filters_select_all_tasks_that_match_after_a_question(
+    server: FakeServer, gpuyard: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpuyard("cancel", "--mine", "--yes") == 0
+    assert cancelled(server) == ["task-3", "task-4", "task-6"]
+    assert gpuyard("cancel", "--user", "bob") == 0, "one task needs no question"
+    assert cancelled(server)[3:] == ["task-5"]
+    assert gpuyard("resume", "--mine") == 0
+    assert "No task that is suspended matches." in capsys.readouterr().err
+
+
+def test_the_name_of_a_sweep_selects_its_tasks(gpuyard: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpuyard("cancel", "--name", "lr", "--yes") == 0
+    assert capsys.readouterr().out.splitlines() == ["task-7 was cancelled.", "task-8 was cancelled."]
+
+
+@pytest.mark.parametrize(("answer", "ends"), [("y\n", ["task-4", "task-6"]), ("n\n", []), ("\n", [])])
+def test_the_question_names_some_tasks_and_is_answered_at_the_terminal(
+    answer: str,
+    ends: list[str],
+    server: FakeServer,
+    gpuyard: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import io
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    assert gpuyard("cancel", "--mine", "--name", "sweep") == (0 if ends else 130)
+    assert cancelled(server) == ends
+    assert "Cancel 2 tasks (task-4, task-6)?" in capsys.readouterr().err

@@ -1,0 +1,153 @@
+"""Who may be told about tasks, how notices are written, and how messages are sent."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gpuyard.core.domain.notice import Moment, PendingNotice, TaskNotice
+from gpuyard.core.domain.values import TaskId
+from gpuyard.input.strict import WrongRequest
+from gpuyard.live.control_plane.alerts.receivers.mail import Mail
+from gpuyard.live.control_plane.alerts.receivers.notification import NotDelivered
+from gpuyard.live.control_plane.task_notices.message import sentence_of
+from gpuyard.live.control_plane.task_notices.policy import NoticePolicy, TargetForbidden, is_local
+from gpuyard.live.control_plane.task_notices.service import TaskNotices
+from gpuyard.live.wire.notices import notice_of, notice_text
+
+MAIL = Mail("ops", "smtp.example.org", 25, "yard@example.org", ("ops@example.org",), "none")
+POLICY = NoticePolicy(("chat.example.org", "*.hooks.example.org"), mail=MAIL, mail_domains=("example.org",))
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("end:https://x.example/a:b", TaskNotice((Moment.END,), "https://x.example/a:b")),
+        ("fail,start:mailto:a@b.c,d@e.f", TaskNotice((Moment.START, Moment.FAIL), "mailto:a@b.c,d@e.f")),
+        ("end, each:http://x.example", TaskNotice((Moment.END,), "http://x.example", each=True)),
+    ],
+)
+def test_a_notice_is_read_and_written(text: str, meant: TaskNotice) -> None:
+    assert notice_of(text) == meant
+    assert notice_of(notice_text(meant)) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("https://x.example/hook", "does not say when"),
+        ("end", "is not a notice"),
+        ("end:ftp://x", "is not a notice"),
+        ("ende:https://x.example", "'ende' is not an occasion"),
+        ("each:https://x.example", "is not an occasion"),
+        ("end:https://x.example/a b", "must not contain spaces"),
+        ("end:cmd:rm -rf /", "is not a notice"),
+    ],
+)
+def test_a_wrong_notice_gets_a_sentence(text: str, said: str) -> None:
+    with pytest.raises(WrongRequest, match=said) as refused:
+        notice_of(text)
+    assert refused.value.field == "notify"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "https://chat.example.org/hook",
+        "http://CHAT.example.org:8080/",
+        "https://a.hooks.example.org/x",
+        "mailto:me@example.org",
+    ],
+)
+def test_a_listed_target_is_allowed(target: str) -> None:
+    assert POLICY.wrong(target) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("https://evil.example/", "may not notify evil.example"),
+        ("https://hooks.example.org/", "may not notify"),
+        ("https://chat.example.org.evil.example/", "may not notify"),
+        ("https://a..hooks.example.org/", "is not the name of a host"),
+        (f"https://{'a' * 64}.hooks.example.org/", "is not the name of a host"),
+        ("https://user:pw@chat.example.org/", "must not contain a password"),
+        ("mailto:me@evil.example", "may not send mail to evil.example"),
+        ("mailto:=?utf-8?q?=0A?=@example.org", "is not a mail address"),  # the mail library ends with an exception
+        ("mailto:", "needs 1 to 10 addresses"),
+        ("mailto:a@b@example.org", "is not a mail address"),
+        ('mailto:"x"@example.org', "is not a mail address"),
+    ],
+)
+def test_another_target_is_refused_with_the_setting_or_the_mistake(target: str, said: str) -> None:
+    assert said in (POLICY.wrong(target) or "")
+
+
+def test_by_default_nobody_may_be_told() -> None:
+    assert "notifications.hosts" in (NoticePolicy().wrong("https://x.example") or "")
+    assert "notifications.mail" in (NoticePolicy().wrong("mailto:a@b.c") or "")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "a.localhost",
+        "127.0.0.1",
+        "127.8.9.1",
+        "::1",
+        "169.254.169.254",
+        "fe80::1%eth0",
+        "0.0.0.0",
+        "::ffff:127.0.0.1",
+    ],
+)
+def test_addresses_of_this_machine_and_link_are_known(host: str) -> None:
+    assert is_local(host)
+    assert not is_local("10.1.2.3")
+    assert "own machine" in (
+        NoticePolicy(("*",)).wrong(f"http://{f'[{host}]' if ':' in host else host}/") or "own machine"
+    )
+
+
+def test_a_name_that_leads_to_this_machine_is_refused_when_it_is_looked_up() -> None:
+    async def look(policy: NoticePolicy) -> str:
+        loop = asyncio.get_running_loop()
+
+        async def found(*_: object, **__: object) -> list[object]:
+            return [(2, 1, 6, "", ("127.0.0.1", 0))]
+
+        loop.getaddrinfo = found  # type: ignore[assignment, method-assign]
+        return await policy.address_of("http://inside.example.org/")
+
+    with pytest.raises(TargetForbidden, match="own machine"):
+        asyncio.run(look(NoticePolicy(("*",))))
+    assert asyncio.run(look(NoticePolicy(("*",), local=True))) == "127.0.0.1"
+
+
+def test_the_end_of_an_array_is_told_with_numbers() -> None:
+    pending = PendingNotice(TaskId(9), 0, Moment.END, "x", 0.0, 3, (("failed", 1), ("success", 2)))
+    assert sentence_of(pending, None) == "All 3 tasks of the array of task-9 have ended: 1 failed, 2 success."
+
+
+@pytest.mark.parametrize("local_part", ["[", "a\\", "é", "."])
+@pytest.mark.parametrize("problem", [None, UnicodeError("label too long")])
+def test_no_target_ends_the_service(
+    local_part: str, problem: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception would end the scheduler, and again after each start: the message is still pending."""
+
+    async def fails(*_: object) -> None:
+        raise problem or NotDelivered("refused")
+
+    async def nothing(_: TaskId) -> None:
+        return None
+
+    monkeypatch.setattr(Mail, "deliver", fails)
+    service = TaskNotices(
+        cast(Any, None), cast(Any, SimpleNamespace(answer=nothing)), cast(Any, None), POLICY, clock=lambda: 7.0
+    )
+    pending = PendingNotice(TaskId(1), 1, Moment.END, f"mailto:{local_part}@example.org", 5.0)
+    tried = asyncio.run(service._try(pending, 1))
+    assert tried.result == (None if problem is None else (False, "It could not be sent: UnicodeError."))
