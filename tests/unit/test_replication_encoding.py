@@ -37,7 +37,7 @@ TO_VOTERS: list[ToVoter] = [
     LeaderCommand("A", 3, b"launch"),
 ]
 TO_REPLICAS: list[ToReplica] = [
-    CanvassAnswer("v1", True, 2, FIRST),
+    CanvassAnswer("v1", 0.0, 2, FIRST),
     VoteGranted("v1", 3, FIRST),
     EpochRefused("v1", 4),
     MembershipAccepted("v1", (3, 0)),
@@ -88,10 +88,13 @@ def test_what_is_no_message_is_refused(content: bytes) -> None:
     [
         EpochRefused("v1", 2**53 + 1),
         OutdatedLeader("B", 2**63 - 2),
-        CanvassAnswer("v1", True, 2, Membership(2**60, 0, *[frozenset({"v1"})] * 3)),
+        CanvassAnswer("v1", 0.0, 2, Membership(2**60, 0, *[frozenset({"v1"})] * 3)),
         MembershipAccepted("v1", (2**64 - 1, 0)),
+        CanvassAnswer("v1", -1.0, 2, FIRST),
+        CanvassAnswer("v1", float("nan"), 2, FIRST),
+        CanvassAnswer("v1", 1e9, 2, FIRST),
     ],
 )
-def test_numbers_that_no_file_has_room_for_are_refused(message: ToReplica) -> None:
+def test_numbers_that_are_impossible_or_that_no_file_has_room_for_are_refused(message: ToReplica) -> None:
     with pytest.raises(WrongMessage, match="impossible number"):
         decode_for_replica(encode(message))

@@ -51,7 +51,7 @@ def leading(store: Store, start: int) -> Replica:
     made = replica(store, start)
     made.tick(1.0)
     for voter in VOTERS:
-        made.receive(1.0, CanvassAnswer(voter, True, 2, FIRST))
+        made.receive(1.0, CanvassAnswer(voter, 0.0, 2, FIRST))
     epoch = made.record.promised
     for voter in VOTERS:
         made.receive(1.0, VoteGranted(voter, epoch, FIRST))

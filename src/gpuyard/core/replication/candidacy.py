@@ -31,6 +31,8 @@ class Candidacy:
     asked: frozenset[str]
     answers: dict[str, Membership] = field(default_factory=dict)
     """What the voters that support this candidate have accepted."""
+    free_at: dict[str, float] = field(default_factory=dict)
+    """When the leases end that keep the other voters from supporting it, unless they are renewed."""
 
     def foundation(self, replica: str) -> Membership | None:
         """The membership in force, if these answers are enough to know it and it allows this replica to lead.
@@ -43,6 +45,17 @@ class Candidacy:
             support = {voter for voter, known in self.answers.items() if known.order <= membership.order}
             if membership.quorum(support) and replica in membership.in_sync:
                 return membership
+        return None
+
+    def asks_again_at(self, membership: Membership) -> float | None:
+        """The instant at which the leases that run leave a quorum free; None: no lease is in the way, or it is not known."""
+        free = set(self.answers)
+        if membership.quorum(free):
+            return None
+        for voter, instant in sorted(self.free_at.items(), key=lambda it: it[1]):
+            free.add(voter)
+            if membership.quorum(free):
+                return instant
         return None
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.replication.messages import Message, ToReplica, ToVoter
+from gpuyard.core.replication.timing import LONGEST_LEASE_SECONDS
 
 MOST_BYTES = 4 * 1024 * 1024
 """A receiver holds a whole message in memory."""
@@ -58,11 +59,15 @@ def _decode(content: bytes, decoders: "dict[str, msgspec.msgpack.Decoder[Any]]")
         message = decoder.decode(fields)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WrongMessage(f"A message cannot be read: {error}.") from error
-    sent_at = getattr(message, "sent_at", 0.0)
+    sent_at, free_in = getattr(message, "sent_at", 0.0), getattr(message, "free_in", 0.0)
     numbers = [getattr(message, name, 0) for name in ("epoch", "promised", "start", "before", "position", "try_from")]
     for membership in (getattr(message, "accepted", None), getattr(message, "membership", None)):
         numbers += () if membership is None else membership.order
     numbers += getattr(message, "order", ())
-    if not isfinite(sent_at) or not all(0 <= number <= MOST_NUMBER for number in numbers):
+    if (
+        not isfinite(sent_at)
+        or not 0 <= free_in <= LONGEST_LEASE_SECONDS
+        or not all(0 <= number <= MOST_NUMBER for number in numbers)
+    ):
         raise WrongMessage(f"A message of the type {name} has an impossible number.")
     return message

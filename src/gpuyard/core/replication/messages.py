@@ -58,10 +58,11 @@ class LeaderCommand(Value, frozen=True):
 
 
 class CanvassAnswer(Value, frozen=True):
-    """Whether no lease prevents a vote, and what the voter has stored."""
+    """When no lease prevents a vote any more, and what the voter has stored."""
 
     voter: str
-    free: bool
+    free_in: float
+    """Seconds until the running lease ends if it is not renewed, by the clock of the voter; 0: no other replica has one."""
     promised: int
     accepted: Membership
 

@@ -421,11 +421,16 @@ class Replica:
         if candidacy.round is not Round.CANVASS:
             return []
         outputs = self._ask_more(candidacy, answer.accepted, Canvass(self.name))
-        if answer.free:
+        if answer.free_in > 0:
+            candidacy.free_at[answer.voter] = now + answer.free_in
+        else:
             candidacy.answers[answer.voter] = answer.accepted
-        if candidacy.foundation(self.name) is None:
-            return outputs
-        return [*outputs, *self._request_votes(now, candidacy.asked)]
+        if candidacy.foundation(self.name) is not None:
+            return [*outputs, *self._request_votes(now, candidacy.asked)]
+        again_at = candidacy.asks_again_at(self.record.membership)
+        if again_at is not None:
+            candidacy.gives_up_at = min(candidacy.gives_up_at, again_at)
+        return outputs
 
     def _request_votes(self, now: float, asked: frozenset[str]) -> list[ReplicaOutput]:
         """From here on entries of lower epochs are refused, and this epoch is never asked for again, also after a restart."""
@@ -476,7 +481,9 @@ class Replica:
         """Too few answers. Votes that were given are released, so that the other replica need not wait for them."""
         outputs = self._follow(now)
         if candidacy.round is Round.CANVASS:
-            self._stands_at = now + self._timing.renew_every
+            again_at = candidacy.asks_again_at(self.record.membership)
+            latest = now + self._timing.renew_every
+            self._stands_at = latest if again_at is None else min(again_at, latest)
             return outputs
         return [*outputs, *self._tell(candidacy.asked, ReleaseLease(self.name, candidacy.epoch))]
 
@@ -565,6 +572,7 @@ class Replica:
             *self._replicate(reign),
             self._held_here(reign),
             *self._tell(reign.everyone, RenewLease(self.name, reign.epoch, now)),
+            *self._changes_due(now, reign),
         ]
 
     def _on_renewed(self, now: float, answer: LeaseRenewed) -> list[ReplicaOutput]:

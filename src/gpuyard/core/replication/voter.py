@@ -49,9 +49,11 @@ class Voter:
             case Accept():
                 return self._accept(message)
             case Canvass():
-                free = self.is_free(now, message.replica)
+                free_in = 0.0 if self.is_free(now, message.replica) else self._lease_ends - now
                 record = self.record
-                return [SendMessage(message.replica, CanvassAnswer(self.name, free, record.promised, record.accepted))]
+                return [
+                    SendMessage(message.replica, CanvassAnswer(self.name, free_in, record.promised, record.accepted))
+                ]
             case RequestVote():
                 return self._vote(now, message)
             case ReleaseLease():

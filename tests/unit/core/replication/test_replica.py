@@ -15,6 +15,7 @@ from gpuyard.core.replication.messages import (
     EntriesMismatch,
     EpochRefused,
     ReleaseLease,
+    RequestVote,
     VoteGranted,
 )
 from gpuyard.core.replication.outputs import (
@@ -371,7 +372,7 @@ def test_a_leader_resigns_before_its_first_membership_is_decided() -> None:
     replica = story.replica
     replica.tick(story.now)
     for voter in VOTERS:
-        replica.receive(story.now, CanvassAnswer(voter, True, 1, replica.record.membership))
+        replica.receive(story.now, CanvassAnswer(voter, 0.0, 1, replica.record.membership))
     epoch = replica.record.promised
     for voter in VOTERS:
         replica.receive(story.now, VoteGranted(voter, epoch, replica.record.membership))
@@ -540,6 +541,42 @@ def test_a_new_leader_counts_the_silence_of_its_predecessor_from_when_it_was_las
     assert story.in_sync == {"A"}
 
 
+def test_a_new_leader_leaves_out_a_standby_that_has_been_silent_for_long_enough_at_once() -> None:
+    membership = Membership(0, 0, frozenset({"A", "B"}), VOTERS, VOTERS)
+    story = Story(membership, Timing(lease=5.0, renew_every=1.0, single_after=0.5))
+    story.meets("B")
+    story.does(story.replica.receive(0.0, AppendEntries("B", 1, 0, 0, (), 0, membership)))
+    story.passes(1.0)
+    assert story.replica.next_tick() > story.now
+    assert story.in_sync == {"A"}
+
+
+# --- elections ---
+
+
+def test_a_candidate_asks_again_when_the_leases_of_a_majority_end() -> None:
+    membership = Membership(0, 0, frozenset({"A", "B"}), VOTERS, VOTERS)
+    story = Story(membership)
+    for at, voter in zip((0.1, 0.2, 0.7), story.voters.values(), strict=True):
+        voter.receive(at, RequestVote("B", 1))
+    story.passes(TIMING.lease + 0.199)
+    assert story.replica.reign is None
+    story.passes(0.002)
+    assert story.replica.reign is not None
+
+
+def test_a_candidate_without_a_majority_asks_again_after_an_interval() -> None:
+    membership = Membership(0, 0, frozenset({"A", "B"}), VOTERS, VOTERS)
+    story = Story(membership)
+    away = {name: story.voters.pop(name) for name in ("v2", "v3")}
+    story.passes(1.0 + TIMING.answers_within)
+    story.voters |= away
+    story.passes(TIMING.renew_every - 0.01)
+    assert story.replica.reign is None
+    story.passes(0.02)
+    assert story.replica.reign is not None
+
+
 # --- appends count as a whole ---
 
 
@@ -582,13 +619,13 @@ def test_answers_of_voters_that_were_not_asked_change_nothing() -> None:
     story = Story(membership)
     for message in (
         EpochRefused("stranger", 900),
-        CanvassAnswer("stranger", True, 900, fake),
+        CanvassAnswer("stranger", 0.0, 900, fake),
         VoteGranted("stranger", 1, fake),
     ):
         assert story.replica.receive(story.now, message) == []
     story.passes(2.0)
     assert story.replica.reign is not None
-    for message in (EpochRefused("stranger", 900), CanvassAnswer("stranger", True, 900, fake)):
+    for message in (EpochRefused("stranger", 900), CanvassAnswer("stranger", 0.0, 900, fake)):
         assert story.replica.receive(story.now, message) == []
     assert (story.replica.record.promised, story.replica.reign is not None) == (2, True)
 

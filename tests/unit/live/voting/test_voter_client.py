@@ -87,7 +87,7 @@ def test_a_voter_answers_all_schedulers_and_votes_for_one(tmp_path: Path) -> Non
             await connected(here, a, b)
             here.clock.now += 1.0
             name = here.voter.name
-            assert await a.ask(Canvass("a#1")) == CanvassAnswer(name, True, 0, BLANK.accepted)
+            assert await a.ask(Canvass("a#1")) == CanvassAnswer(name, 0.0, 0, BLANK.accepted)
             assert await a.ask(RequestVote("a#1", 3)) == VoteGranted(name, 3, BLANK.accepted)
             assert await b.ask(RequestVote("b#1", 4)) == EpochRefused(name, 3)
             assert await a.ask(RenewLease("a#1", 3, 7.5)) == LeaseRenewed(name, 3, 7.5)
@@ -174,7 +174,7 @@ def test_a_vote_that_cannot_be_written_is_not_answered_and_the_voter_stays_conne
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.2):
                         await a.ask(RequestVote("a#1", 1))
-            assert await a.ask(Canvass("a#1")) == CanvassAnswer(here.voter.name, False, 0, BLANK.accepted)
+            assert await a.ask(Canvass("a#1")) == CanvassAnswer(here.voter.name, 1.0, 0, BLANK.accepted)
             here.clock.now += 1.0
             assert await a.ask(RequestVote("a#1", 1)) == VoteGranted(here.voter.name, 1, BLANK.accepted)
 
