@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuyard.live.sdk import Task
+from gpuyard.live.sdk import ClusterError, Task
 from tests.acceptance.cli_cluster import CliCluster
 from tests.acceptance.waiting import until
 
@@ -96,5 +96,5 @@ def test_a_lease_has_no_setup_and_an_empty_one_is_refused(cluster: CliCluster) -
     body = cluster.call("submit", "--json", "--setup", "true", "--", "true")
     assert json.loads(body.stdout)["setup"] == "true"
     client = cluster.client()
-    with pytest.raises(Exception, match="setup is given, but the task has no command"):
-        client.submit(None, gpus=1, setup="true")
+    with pytest.raises(ClusterError, match="setup is given, but the task has no command"):
+        client.submit_together([{"gpus": 1, "setup": "true"}])
