@@ -44,13 +44,6 @@ trap 'touch checkpoint.now; scontrol requeue "$SLURM_JOB_ID"' USR1
 export OMP_NUM_THREADS=$((SLURM_CPUS_PER_TASK / SLURM_GPUS_ON_NODE))
 torchrun --standalone --nproc_per_node="$SLURM_GPUS_ON_NODE" train.py --config "${1:?config}" & wait
 """
-SHAPE_4 = r"""#!/bin/bash
-#SBATCH --nodes=2
-#SBATCH --ntasks-per-node=1
-#SBATCH --gres=gpu:4
-nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))    # 4: two nodes, rendezvous
-srun --kill-on-bad-exit=1 -l torchrun --nnodes "$SLURM_NNODES" --nproc_per_node 4 --rdzv_id "$SLURM_JOB_ID" train.py
-"""
 """The shapes of job scripts found in public repositories, with CPUs and memory of a small machine."""
 STUB = '#!/bin/sh\necho "$(basename "$0")" "$@" >&1\necho "warning of $1" >&2\n'
 """Instead of python and torchrun."""
@@ -130,10 +123,16 @@ def test_shape_3_is_signalled_before_its_time_limit(cluster: CliCluster) -> None
     assert (task.exit_code, printed(cluster, task)) == (7, "saved\n")
 
 
-def test_shape_4_steps_on_several_nodes_are_refused(cluster: CliCluster) -> None:
-    done = cluster.call("submit", script(cluster, "shape4.sh", SHAPE_4))
-    assert done.returncode == 2
-    assert "shape4.sh, line 2: shape4.sh runs on 2 nodes and uses scontrol" in done.stderr
+def test_a_script_submits_and_cancels_other_jobs(cluster: CliCluster) -> None:
+    text = (
+        "#!/bin/bash\nnext=$(sbatch --parsable --dependency=afterok:$SLURM_JOB_ID --wrap 'echo second')\n"
+        "squeue | grep -c task-$next; scancel $next; sbatch --wait --wrap 'exit 3'; echo code $?; scancel -u me; echo code $?\n"
+    )
+    task = ended(cluster, script(cluster, "chain.sh", text))
+    lines = printed(cluster, task).splitlines()
+    assert (lines[0], lines[-3], lines[-1]) == ("1", "code 3", "code 1"), lines
+    cancelled = cluster.client().task(str(task.number + 1))
+    assert (cancelled.status, cancelled.depends_on) == ("cancelled", [task.id])
 
 
 def test_a_script_is_copied_and_finds_the_variables_of_slurm(cluster: CliCluster) -> None:

@@ -43,7 +43,9 @@ def sbatch(
     for name, value in typed.values.items():
         script.options.set(name, value, "")
     folder = os.getcwd()  # noqa: PTH109 - as text, which is what is sent
-    job = job_of(script, left[1:], {}, environ=os.environ, folder=folder)
+    job = job_of(
+        script, left[1:], {}, environ=os.environ, folder=folder, server=server or os.environ.get("GPUYARD_SERVER", "")
+    )
     request = {**job.request, "submit_process": submit_process(job.request["env"])}
     options = script.options
     parsable = "parsable" in options

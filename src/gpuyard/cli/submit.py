@@ -63,7 +63,9 @@ def submit(
     else:
         requests = [request]
     if script:
-        requests, dry_run = _jobs(script, requests, lambda: client(server, token), dry_run=dry_run, as_json=as_json)
+        requests, dry_run = _jobs(
+            script, requests, lambda: client(server, token), dry_run=dry_run, as_json=as_json, server=server
+        )
     submit_requests(
         requests,
         lambda: client(server, token),
@@ -132,6 +134,7 @@ def _jobs(
     *,
     dry_run: bool,
     as_json: bool,
+    server: str | None,
 ) -> "tuple[list[RequestFields], bool]":
     """Return the requests of a job script, once for each request of a sweep, and whether nothing is to be submitted."""
     import os
@@ -140,7 +143,10 @@ def _jobs(
 
     script.options.add_variables(os.environ)
     folder = os.getcwd()  # noqa: PTH109 - as text, which is what is sent
-    jobs = [job_of(script, one["command"][1:], one, environ=os.environ, folder=folder) for one in requests]
+    address = server or os.environ.get("GPUYARD_SERVER", "")
+    jobs = [
+        job_of(script, one["command"][1:], one, environ=os.environ, folder=folder, server=address) for one in requests
+    ]
     if not as_json:
         tell(jobs[0], script.name)
     dry_run = dry_run or jobs[0].dry_run

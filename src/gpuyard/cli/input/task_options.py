@@ -218,6 +218,12 @@ def command_options(
     no_venv: Annotated[
         bool, typer.Option("--no-venv", help="Do not pass on your active virtual or conda environment.")
     ] = False,
+    setup: Annotated[
+        str | None,
+        typer.Option(
+            "--setup", metavar="LINE", help="Shell line that runs before the command; if it fails, the task fails."
+        ),
+    ] = None,
     work_dir: Annotated[
         str | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Working directory (default: this folder).")
     ] = None,
@@ -240,6 +246,7 @@ def command_options(
         "array": _array(array),
         **_variables(env, _secrets(secret)),
         SHELL: None if clean_env else (env_all, no_venv),
+        "setup": setup,
         "work_dir": None if snapshot else folder,
         "snapshot": folder if snapshot else None,
     }

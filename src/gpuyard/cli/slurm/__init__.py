@@ -5,5 +5,7 @@ values.py     the grammar of their values: times, sizes, GPUs, arrays, dependenc
 script.py     which lines of a file are directives
 job.py        the request that the options mean, and what is not done
 job.sh        runs a script on the node as Slurm would: variables, output files, signals
-srun.sh, scontrol.sh   steps on the one node of a job
+srun.sh       reads the options of srun, and starts the ranks of a job on one node
+steps.py      starts ranks on several nodes; runs there without gpuyard
+scontrol.sh, sbatch.sh   other programs of Slurm for the script
 """

@@ -1,18 +1,21 @@
 """The request that a job script means: its options become fields of a task, `job.sh` runs it as Slurm would.
 
 What gpuyard cannot do is named in one line, or refused where running anyway would mislead: containers, `--hold`, `--begin`,
-steps on several nodes.
+`mpirun` on several nodes.
 """
 
 import os
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from secrets import token_hex
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from zlib import compress
 
 from gpuyard.cli.slurm import values
 from gpuyard.cli.slurm.options import SbatchOptions, WrongDirective
@@ -118,12 +121,11 @@ INSTEAD: Final = {
     "export-file": "use --export or -e",
 }
 """What is done instead of options that have no effect."""
-_MULTI_NODE_CALLS: Final = re.compile(
-    r"\b(srun|mpirun|mpiexec|scontrol|SLURM_JOB_NODELIST|SLURM_NODELIST|SLURM_STEP_NODELIST)\b"
-)
+_MPI_LAUNCHERS: Final = re.compile(r"^[^#\n]*?\b(mpirun|mpiexec)\b", re.MULTILINE)
 _ACTIVATES: Final = re.compile(r"^\s*(conda|mamba|micromamba|source|\.)\s+(\S*/)?activate\b", re.MULTILINE)
-_STEPS: Final = re.compile(r"\b(srun|scontrol)\b")
+_SHIMS: Final = re.compile(r"\b(srun|scontrol|sbatch|squeue|scancel)\b")
 _CUDA: Final = re.compile(r"""(?<![\w$])CUDA_VISIBLE_DEVICES=(["']?)([0-9]{1,3}(?:,[0-9]{1,3})*)\1(?=[\s;&|)]|$)""")
+_LOGIN_SHELL: Final = re.compile(r"#!.*\s(-\w*l|--login)")
 _SHELL: Final = re.compile(r"#!.*\b(ba|da|k|z)?sh\b")
 
 
@@ -162,21 +164,19 @@ def job_of(
     *,
     environ: Mapping[str, str],
     folder: str,
+    server: str = "",
 ) -> JobRequest:
-    """Return the request of a script. `typed` has the fields of gpuyard's own options; those that are set win."""
+    """Return the request of a script. `server` is the address of the scheduler, for `sbatch` in the script. `typed` has the fields of gpuyard's own options; those that are set win."""
     options = SbatchOptions(dict(script.options.values), dict(script.options.origins))
     _refuse_misleading(options)
     asked = _Asked(options)
     remarks = [*script.remarks]
     nodes = asked.read("nodes", values.nodes_of) or 1
-    if nodes > 1 and (found := _MULTI_NODE_CALLS.search(script.text)):
+    if nodes > 1 and (found := _MPI_LAUNCHERS.search(script.text)):
         raise WrongDirective(
-            f"{options.place('nodes')}{script.name} runs on {nodes} nodes and uses {found[1]}, but gpuyard starts the steps of a "
-            f"job on one node only. Submit the command itself: `gpuyard submit --nodes {nodes} -g N -- COMMAND` starts it on "
-            "every node, with MASTER_ADDR, RANK and WORLD_SIZE."
+            f"{options.place('nodes')}{script.name} runs on {nodes} nodes and uses {found[1]}, which gpuyard cannot start on "
+            "other nodes. Start the ranks with srun; programs that find each other by MASTER_ADDR need no mpirun."
         )
-    if nodes > 1:
-        remarks.append("the script runs on the first node; the other nodes only hold their GPUs for it")
     tasks = _tasks_per_node(asked, nodes)
     request = _resources(asked, nodes, tasks, remarks)
     request |= _other_fields(asked, script.name, folder)
@@ -198,13 +198,24 @@ def job_of(
             remarks.append(f"--array=…%{array.limit}: the tasks are not limited to {array.limit} at a time")
     env, secrets = _environment(options, environ, script.text)
     secrets |= typed.get("secrets") or {}
+    if nodes > 1:
+        secrets["SBATCH_STEPS_SECRET"] = token_hex(32)
     env = {name: value for name, value in (env | (typed.get("env") or {})).items() if name not in secrets}
     warning = asked.read("signal", values.signal_of)
     if warning is not None and not warning.only_script:
         remarks.append("--signal is only sent with B:, to the script")
         warning = None
     start = _start_text(
-        options, request, text, nodes=nodes, tasks=tasks, array=array, warning=warning, folder=folder, name=script.name
+        options,
+        request,
+        text,
+        nodes=nodes,
+        tasks=tasks,
+        array=array,
+        warning=warning,
+        folder=folder,
+        name=script.name,
+        server=server,
     )
     request |= {
         "command": ["/bin/bash", "-c", START, script.name, *arguments],
@@ -370,9 +381,10 @@ def _start_text(
     warning: values.SignalBeforeLimit | None,
     folder: str,
     name: str,
+    server: str,
 ) -> str:
     """Return the text that runs the script: variables, and `job.sh`."""
-    steps = nodes == 1 and _STEPS.search(text) is not None
+    shims = nodes > 1 or _SHIMS.search(text) is not None
     timeout = request.get("timeout")
     warns = warning is not None and timeout is not None
     settings = {
@@ -390,17 +402,26 @@ def _start_text(
         "warn_signal": warning.name if warns and warning else "",
         "warn_seconds": f"{max(1.0, timeout - warning.seconds):g}" if warns and warning and timeout else "",
         "segments": " ".join(":".join(map(str, segment)) for segment in array.segments) if array else "",
-        "shims": "1" if steps else "",
+        "shims": "1" if shims else "",
+        "login": "1" if _LOGIN_SHELL.match(text) else "",
         "gang": "1" if nodes > 1 else "",
     }
-    if steps:
-        settings |= {"srun_text": _shell_file("srun.sh"), "scontrol_text": _shell_file("scontrol.sh")}
+    if shims:
+        settings |= {
+            "srun_text": _shipped_file("srun.sh"),
+            "scontrol_text": _shipped_file("scontrol.sh"),
+            "sbatch_text": _shipped_file("sbatch.sh"),
+            "client": str(Path(sys.executable).with_name("gpuyard")),
+            "server": server,
+        }
+    if nodes > 1:
+        settings["steps"] = b64encode(compress(_shipped_file("steps.py").encode(), 9)).decode()
     lines = ["unset SBATCH_START", *(f"_job_{variable}={quote(value)}" for variable, value in settings.items())]
     lines += [
         f"export SLURM_{variable}={quote(value)}"
         for variable, value in _asked_variables(options, nodes, tasks, array).items()
     ]
-    return "\n".join([*lines, _shell_file("job.sh")])
+    return "\n".join([*lines, _shipped_file("job.sh")])
 
 
 def _asked_variables(
@@ -429,7 +450,7 @@ def _asked_variables(
 
 
 @cache
-def _shell_file(name: str) -> str:
+def _shipped_file(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 

@@ -2,9 +2,6 @@
 # exported by the user, and the script would see them changed.
 set +eu # options may be exported, too
 
-# On the other nodes of a gang nothing is to be done: their GPUs stay with the gang until its last part has ended.
-[ "${NODE_RANK:-0}" = 0 ] || exit 0
-
 _job_temporary=${TMPDIR:-/tmp}
 [ -d "$_job_temporary" ] && [ -w "$_job_temporary" ] || _job_temporary=/tmp
 _job_folder=$(mktemp -d "$_job_temporary/gpuyard-job-$GPUYARD_TASK_ID.XXXXXX") || exit 1
@@ -12,6 +9,28 @@ trap 'rm -rf "$_job_folder"' EXIT
 _job_script=$_job_folder/$_job_name
 (umask 077 && printf %s "$SBATCH_SCRIPT_TEXT" >"$_job_script" && chmod 700 "$_job_script") || exit 1
 unset SBATCH_SCRIPT_TEXT
+
+# --- the other nodes ---------------------------------------------------------------------------------------------------
+if [ -n "$_job_gang" ]; then
+    _job_unpack='
+import base64, ssl, sys, zlib
+assert sys.version_info >= (3, 8)
+with open(sys.argv[2], "wb") as file:
+    file.write(zlib.decompress(base64.b64decode(sys.argv[1])))
+'
+    for _job_python in /usr/bin/python3 "$(type -P python3)" "$(type -P python)" /usr/bin/python3.{13,12,11,10,9,8} ''; do
+        "$_job_python" -I -c "$_job_unpack" "$_job_steps" "$_job_folder/steps.py" 2>/dev/null && break
+    done
+    if [ -z "$_job_python" ]; then
+        echo "gpuyard: a job script on several nodes needs Python 3.8 or newer with ssl on each of them; $(uname -n) has none." >&2
+        exit 1
+    fi
+    printf %s "$_job_python" >"$_job_folder/python"
+    if [ "$NODE_RANK" != 0 ]; then # it holds its GPUs and starts what srun asks for, until the job has ended
+        trap - EXIT
+        exec "$_job_python" -I "$_job_folder/steps.py" member "$_job_folder"
+    fi
+fi
 
 # --- variables ---------------------------------------------------------------------------------------------------------
 _job_node=$(uname -n)
@@ -41,25 +60,39 @@ if [ -n "$_job_segments" ] && [ -n "$GPUYARD_ARRAY_INDEX" ]; then
     done
     export SLURM_ARRAY_JOB_ID=$_job_array_job
 fi
-if [ -n "$_job_gang" ]; then
-    SLURM_NNODES=$WORLD_SIZE SLURM_JOB_NUM_NODES=$WORLD_SIZE SLURM_TASKS_PER_NODE="$_job_tasks(x$WORLD_SIZE)"
-    SLURM_JOB_CPUS_PER_NODE="$SLURM_CPUS_ON_NODE(x$WORLD_SIZE)"
-    unset SLURM_JOB_NODELIST SLURM_NODELIST # the names of the other nodes are not known here
-    unset RANK WORLD_SIZE LOCAL_RANK NODE_RANK MASTER_ADDR MASTER_PORT
-fi
 
-# --- steps on this node ------------------------------------------------------------------------------------------------
+# --- steps -------------------------------------------------------------------------------------------------------------
 if [ -n "$_job_shims" ]; then
     export GPUYARD_SHIMS=$_job_folder/bin
     mkdir "$GPUYARD_SHIMS"
     printf %s "$_job_srun_text" >"$GPUYARD_SHIMS/srun"
     printf %s "$_job_scontrol_text" >"$GPUYARD_SHIMS/scontrol"
+    for _job_program in sbatch squeue scancel; do printf %s "$_job_sbatch_text" >"$GPUYARD_SHIMS/$_job_program"; done
     chmod 700 "$GPUYARD_SHIMS"/*
+    export GPUYARD_CLIENT=$_job_client GPUYARD_CLIENT_SERVER=$_job_server
     PATH=$GPUYARD_SHIMS:$PATH
-    # A login shell sets PATH again, but keeps functions.
-    srun() { "$GPUYARD_SHIMS/srun" "$@"; }
-    scontrol() { "$GPUYARD_SHIMS/scontrol" "$@"; }
-    export -f srun scontrol
+    if [ -n "$_job_login" ]; then
+        # A login shell sets PATH again, but keeps functions. In others a function would be in the way: `srun … & kill $!`.
+        srun() { "$GPUYARD_SHIMS/srun" "$@"; }
+        scontrol() { "$GPUYARD_SHIMS/scontrol" "$@"; }
+        sbatch() { "$GPUYARD_SHIMS/sbatch" "$@"; }
+        squeue() { "$GPUYARD_SHIMS/squeue" "$@"; }
+        scancel() { "$GPUYARD_SHIMS/scancel" "$@"; }
+        export -f srun scontrol sbatch squeue scancel
+    fi
+fi
+_job_hub=
+if [ -n "$_job_gang" ]; then
+    exec {_job_from_hub}< <(exec "$_job_python" -I "$_job_folder/steps.py" hub "$_job_folder")
+    _job_hub=$!
+    read -r _job_nodes <&"$_job_from_hub" || exit 1 # it has said why
+    exec {_job_from_hub}<&-
+    _job_node=${_job_nodes%%,*}
+    SLURM_NNODES=$WORLD_SIZE SLURM_JOB_NUM_NODES=$WORLD_SIZE SLURM_TASKS_PER_NODE="$_job_tasks(x$WORLD_SIZE)"
+    SLURM_JOB_CPUS_PER_NODE="$SLURM_CPUS_ON_NODE(x$WORLD_SIZE)"
+    SLURM_JOB_NODELIST=$_job_nodes SLURM_NODELIST=$_job_nodes SLURMD_NODENAME=$_job_node
+    # MASTER_ADDR stays: it is an address of this node that the others reach.
+    unset RANK WORLD_SIZE LOCAL_RANK NODE_RANK MASTER_PORT SBATCH_STEPS_SECRET
 fi
 
 # --- output files ------------------------------------------------------------------------------------------------------
@@ -160,6 +193,10 @@ trap : TERM INT HUP QUIT USR1 USR2
 } 2>/dev/null
 _job_code=$?
 [ -z "$_job_timer" ] || kill "$_job_timer" 2>/dev/null
+if [ -n "$_job_hub" ]; then # steps that the script has left running end with it
+    kill -s USR1 "$_job_hub" 2>/dev/null
+    while kill -0 "$_job_hub" 2>/dev/null; do wait "$_job_hub"; done
+fi
 exec {_job_to}>&- {_job_errors_to}>&-
 # The copies end with the script, unless something that it left in the background holds the pipes.
 for _ in {1..30}; do

@@ -1,10 +1,13 @@
 #!/bin/bash
-# srun inside a job script that runs on one node: starts the tasks of a step and returns the highest exit code.
+# srun inside a job script: starts the tasks of a step and returns the highest exit code. On several nodes steps.py does so.
 fail() {
     echo "srun: $1" >&2
     exit 1
 }
-_srun_tasks=${SLURM_NTASKS:-1} _srun_per_node= _srun_label= _srun_kill_others= _srun_gpus_each=${SLURM_GPUS_PER_TASK:-} _srun_gpus_step= _srun_overlap= _srun_out= _srun_err= _srun_chdir= _srun_exports=
+_srun_tasks=${SLURM_NTASKS:-1} _srun_nodes= _srun_nodelist= _srun_exclude= _srun_wait= _srun_unbuffered= _srun_distribution= _srun_gpus_total= _srun_gpus_node=
+_srun_several=
+[ ! -e "$GPUYARD_SHIMS/../steps.py" ] || _srun_several=1
+_srun_per_node= _srun_label= _srun_kill_others= _srun_gpus_each=${SLURM_GPUS_PER_TASK:-} _srun_gpus_step= _srun_overlap= _srun_out= _srun_err= _srun_chdir= _srun_exports=
 _srun_gpus_each=${_srun_gpus_each##*:}
 while [[ ${1:-} == -* ]]; do
     _srun_word=$1
@@ -25,7 +28,7 @@ while [[ ${1:-} == -* ]]; do
         --gpus-per-node | --mem | --mem-per-cpu | --mem-per-gpu | -t | --time | -J | --job-name | -w | --nodelist | -o | \
         --output | -e | --error | --export | --cpu-bind | --cpu_bind | --gpu-bind | --mem-bind | -m | --distribution | -p | \
         --partition | -A | --account | -D | --chdir | --jobid | --threads-per-core | --hint | --mpi | --cpus-per-gpu | \
-        --ntasks-per-gpu | -r | --relative | --accel-bind | -W | --wait)
+        --ntasks-per-gpu | -r | --relative | --accel-bind | -W | --wait | -x | --exclude)
         if [ -z "$_srun_has_value" ]; then
             [ $# -gt 0 ] || fail "$_srun_word needs a value"
             _srun_value=$1
@@ -34,13 +37,14 @@ while [[ ${1:-} == -* ]]; do
         ;;
     esac
     case $_srun_word in
-    -N | --nodes) [[ ${_srun_value%%-*} == 1 ]] || fail "the job has one node, not $_srun_value" ;;
+    -N | --nodes) [[ -n $_srun_several || ${_srun_value%%-*} == 1 ]] || fail "the job has one node, not $_srun_value"; _srun_nodes=$_srun_value ;;
     -n | --ntasks) _srun_tasks=$_srun_value _srun_explicit=1 ;;
     --ntasks-per-node) _srun_per_node=$_srun_value ;;
     --gpus-per-task) _srun_gpus_each=${_srun_value##*:} ;;
-    -G | --gpus | --gpus-per-node) _srun_gpus_step=${_srun_value##*:} ;;
-    --gres) case $_srun_value in gpu | gpu:[!0-9]*[!0-9:]) _srun_gpus_step=1 ;; gpu:*) _srun_gpus_step=${_srun_value##*:} ;; none | gpu:0) _srun_gpus_step=0 ;; *) fail "--gres=$_srun_value is not supported" ;; esac ;;
-    -w | --nodelist) [[ $_srun_value == "$SLURMD_NODENAME" || $_srun_value == "${SLURMD_NODENAME%%.*}" || $_srun_value == localhost ]] || fail "the job runs on $SLURMD_NODENAME, not on $_srun_value" ;;
+    -G | --gpus) _srun_gpus_step=${_srun_value##*:} _srun_gpus_total=$_srun_gpus_step _srun_gpus_node= ;;
+    --gpus-per-node) _srun_gpus_step=${_srun_value##*:} _srun_gpus_node=$_srun_gpus_step _srun_gpus_total= ;;
+    --gres) case $_srun_value in gpu | gpu:[!0-9]*[!0-9:]) _srun_gpus_step=1 ;; gpu:*) _srun_gpus_step=${_srun_value##*:} ;; none | gpu:0) _srun_gpus_step=0 ;; *) fail "--gres=$_srun_value is not supported" ;; esac; _srun_gpus_node=$_srun_gpus_step _srun_gpus_total= ;;
+    -w | --nodelist) _srun_nodelist=$_srun_value; [[ -n $_srun_several || $_srun_value == "$SLURMD_NODENAME" || $_srun_value == "${SLURMD_NODENAME%%.*}" || $_srun_value == localhost ]] || fail "the job runs on $SLURMD_NODENAME, not on $_srun_value" ;;
     -l | --label) _srun_label=1 ;;
     -K | --kill-on-bad-exit) [ "${_srun_value:-1}" = 0 ] || _srun_kill_others=1 ;;
     -o | --output) _srun_out=$_srun_value ;;
@@ -48,10 +52,14 @@ while [[ ${1:-} == -* ]]; do
     -D | --chdir) _srun_chdir=$_srun_value ;;
     --export) _srun_exports=$_srun_value ;;
     --overlap) _srun_overlap=1 ;;
+    -u | --unbuffered) _srun_unbuffered=1 ;;
+    -W | --wait) _srun_wait=$_srun_value ;;
+    -x | --exclude) _srun_exclude=$_srun_value ;;
+    -m | --distribution) _srun_distribution=$_srun_value ;;
     --mpi) case $_srun_value in none | list) ;; *) fail "--mpi=$_srun_value is not supported; start the program with mpirun" ;; esac ;;
-    -u | --unbuffered | -Q | --quiet | -v | --verbose | -O | --overcommit | -k | --no-kill | -s | --oversubscribe | \
-        --exclusive | --exact | -W | --wait | -E | --preserve-env | -H | --hold | -c | --cpus-per-task | --mem | --mem-per-cpu | \
-        --mem-per-gpu | -t | --time | -J | --job-name | --cpu-bind | --cpu_bind | --gpu-bind | --mem-bind | -m | --distribution | \
+    -Q | --quiet | -v | --verbose | -O | --overcommit | -k | --no-kill | -s | --oversubscribe | \
+        --exclusive | --exact | -E | --preserve-env | -H | --hold | -c | --cpus-per-task | --mem | --mem-per-cpu | \
+        --mem-per-gpu | -t | --time | -J | --job-name | --cpu-bind | --cpu_bind | --gpu-bind | --mem-bind | \
         -p | --partition | -A | --account | --jobid | --threads-per-core | --hint | --cpus-per-gpu | --ntasks-per-gpu | \
         --accel-bind | -r | --relative) ;;
     --container-*) fail "containers are not supported; $_srun_word would run outside of the image" ;;
@@ -68,6 +76,15 @@ if [ -n "$_srun_exports" ]; then
     for _srun_pair in "${_srun_pairs[@]}"; do
         case $_srun_pair in ALL) ;; *=*) export "${_srun_pair?}" ;; *) fail "--export=$_srun_exports is not supported; use ALL, or ALL,NAME=VALUE" ;; esac
     done
+fi
+
+if [ -n "$_srun_several" ]; then
+    [[ -z $_srun_wait || $_srun_wait =~ ^[0-9]+$ ]] || fail "$_srun_wait is not a number of seconds"
+    exec "$(<"$GPUYARD_SHIMS/../python")" -I "$GPUYARD_SHIMS/../steps.py" srun "$GPUYARD_SHIMS/.." \
+        nodes="$_srun_nodes" tasks="${_srun_explicit:+$_srun_tasks}" per_node="$_srun_per_node" nodelist="$_srun_nodelist" \
+        exclude="$_srun_exclude" distribution="$_srun_distribution" gpus_each="$_srun_gpus_each" gpus_node="$_srun_gpus_node" \
+        gpus_total="$_srun_gpus_total" overlap="$_srun_overlap" label="$_srun_label" kill="$_srun_kill_others" \
+        wait="${_srun_wait#0}" unbuffered="$_srun_unbuffered" out="$_srun_out" err="$_srun_err" -- "$@"
 fi
 
 _srun_step=0

@@ -181,6 +181,8 @@ class TaskSpec(Value, frozen=True):
     """Whether the file that the task leaves as its result is stored as a blob."""
     submit_process: SubmitProcess | None = None
     """None: not known, as for tasks that programs submit."""
+    setup: str = ""
+    """A line for the shell that runs before the command; its failure fails the task."""
 
     notify: tuple[TaskNotice, ...] = ()
     """Who is told when the task starts, ends or fails."""

@@ -211,14 +211,16 @@ class AttemptRelay:
         """Describe how an attempt ended, including its measured GPU use."""
         if isinstance(event, messages.NotLaunched):
             return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=event.at, message=event.message)
-        full = event.ending is messages.AttemptEnding.FAILED and self._launch_builder.ran_out_of_memory(event.key)
+        failed = event.ending is messages.AttemptEnding.FAILED
+        setup = self._launch_builder.failed_setup(event.key, event.exit_code) if failed else ""
+        full = failed and not setup and self._launch_builder.ran_out_of_memory(event.key)
         actual = self._launch_builder.actuals.of(event.key) or Actual()
         return pb.Ended(
             outcome=pb.Ended.OUT_OF_MEMORY if full else _OUTCOMES[event.ending],
             exit_code=event.exit_code,
             signal=event.signal,
             at=event.at,
-            message=event.message,
+            message=event.message or setup,
             gpu_memory_peak_mib=actual.gpu_memory_peak_mib,
             gpu_utilization=actual.gpu_utilization,
             gpu_idle_fraction=actual.gpu_idle_fraction,

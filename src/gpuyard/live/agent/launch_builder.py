@@ -26,6 +26,7 @@ from gpuyard.live.agent.task_files import TaskFiles
 from gpuyard.live.agent.telemetry import Occupant
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AT_THE_END
+from gpuyard.live.wire.setup_command import LAST_BYTES, failed_setup, has_setup
 from gpuyard.system.machine import machine
 
 CAN_NOT_SUSPEND = "This node cannot yet move a process out of the memory of a real GPU, so the task continues to run."
@@ -69,6 +70,7 @@ class LaunchBuilder:
         self.files = files
         self._not_ready: dict[messages.AttemptKey, str] = {}
         """Attempts whose files could not be made, with the reason."""
+        self._with_setup: set[messages.AttemptKey] = set()
         self.is_over: Callable[[messages.AttemptKey], bool] = lambda _: True
         self._node = node
         self._devices = devices
@@ -122,6 +124,8 @@ class LaunchBuilder:
         """Record the GPUs of an attempt that already runs. It continues even if the settings have changed since."""
         gpus = tuple(gpu for gpu in asked.gpus if gpu < len(self._devices))
         self.occupants[key] = Occupant(key, 0, gpus, asked.lease, asked.milli in {0, MILLI})
+        if has_setup(asked.argv):
+            self._with_setup.add(key)
         if gpus and all(self._devices[gpu].virtual for gpu in gpus):
             self.actuals.said(key, asked.env)
 
@@ -265,6 +269,7 @@ class LaunchBuilder:
         """Forget an attempt that has ended."""
         self.occupants.pop(key, None)
         self._not_ready.pop(key, None)
+        self._with_setup.discard(key)
         self.actuals.forget(key)
         self.console_socket(key).unlink(missing_ok=True)  # its holder has done so, unless it was killed
 
@@ -277,6 +282,13 @@ class LaunchBuilder:
         if occupant is not None and not occupant.gpus:
             return False
         return ran_out_of_memory(outputs.path_of(self._output_folder, key))
+
+    def failed_setup(self, key: messages.AttemptKey, exit_code: int | None) -> str:
+        """Return why an attempt failed if its setup command did; empty if its command did."""
+        if key not in self._with_setup:
+            return ""
+        piece = outputs.read(outputs.path_of(self._output_folder, key), -LAST_BYTES, LAST_BYTES)
+        return "" if piece is None else failed_setup(piece.data, exit_code)
 
     async def output(self, key: messages.AttemptKey, asked: pb.SendLog) -> AsyncGenerator[pb.LogChunk, None]:
         """Stream an attempt's output from an offset to a limit, to its current end, or until the attempt ends."""

@@ -129,6 +129,8 @@ class TaskFields(TypedDict, total=False):
     after_any: Sequence[TaskRef] | None
     array: int | None
     """Number of copies; each finds its number in GPUYARD_ARRAY_INDEX."""
+    setup: str | None
+    """A line for the shell that runs before the command, such as "pip install -r requirements.txt"."""
     work_dir: str | os.PathLike[str] | None
     secrets: Mapping[str, str] | None
     preemption: Preemption | Literal["never", "suspend", "checkpoint", "requeue"] | None

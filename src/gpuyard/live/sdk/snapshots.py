@@ -1,27 +1,27 @@
 """Snapshots of code: the files of a folder as they are now, so that a later change does not reach a waiting task.
 
 In a repository these are the files that git tracks and new ones that it does not ignore; elsewhere all files except what
-`EXCLUDED` names. Each file is a blob, so the next snapshot sends only what has changed.
+`EXCLUDED` names. In both cases without those that `.gpuyardignore` names. Each file is a blob, so the next snapshot sends only what has changed.
 """
 
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.live.sdk.ignore_rules import NAME, IgnoreRules
 from gpuyard.live.wire.blobs import MOST_SNAPSHOT_BYTES, MOST_SNAPSHOT_FILES, SnapshotFile, SnapshotManifest
 
 EXCLUDED = (
     ".git", ".hg", ".svn", ".venv", "venv", "__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache",
     ".ruff_cache", "node_modules", "wandb", "mlruns", "outputs", "checkpoints", "*.pyc", "*.pt", "*.ckpt", "*.safetensors",
 )  # fmt: skip
-"""Names that are left out of a folder without git."""
+"""Names that are left out of a folder without git, unless `.gpuyardignore` brings them back."""
 LARGE_BYTES = 10 * 1024 * 1024
 """A file above this size probably should not be part of the code."""
 NAMED = 5
@@ -105,26 +105,33 @@ def _git(folder: Path, *words: str) -> bytes | None:
 
 def _named_by_git(folder: Path, output: bytes) -> Iterator[str]:
     """Yield the files of `git ls-files`; a submodule is one entry there, and its files are read from the folder."""
-    for name in dict.fromkeys(os.fsdecode(one) for one in output.split(b"\0") if one):
-        path = folder / name.rstrip("/")
-        if path.is_dir() and not path.is_symlink():
-            yield from (f"{name.rstrip('/')}/{below}" for below in _every_file(path))
-        else:
+    rules = IgnoreRules(folder)
+    for name in dict.fromkeys(os.fsdecode(one).rstrip("/") for one in output.split(b"\0") if one):
+        path = folder / name
+        is_folder = path.is_dir() and not path.is_symlink()
+        if rules.leaves_out(name, is_folder=is_folder):
+            continue
+        if not is_folder:
             yield name
+            continue
+        for below in _every_file(path):
+            if not rules.leaves_out(f"{name}/{below}", is_folder=False):
+                yield f"{name}/{below}"
 
 
 def _every_file(folder: Path) -> Iterator[str]:
+    """Yield the files of a folder without git, and links."""
+    rules = IgnoreRules(folder, EXCLUDED)
     for path, folders, names in os.walk(folder):
-        links = [name for name in folders if os.path.islink(f"{path}/{name}") and not _is_excluded(name)]  # noqa: PTH114
-        folders[:] = sorted(name for name in folders if name not in links and not _is_excluded(name))
         above = os.path.relpath(path, folder)
+        start = "" if above == "." else f"{above}/"
+        links = [name for name in folders if os.path.islink(f"{path}/{name}")]  # noqa: PTH114
+        folders[:] = sorted(
+            name for name in folders if name not in links and not rules.leaves_out(start + name, is_folder=True)
+        )
         for name in sorted([*names, *links]):
-            if not _is_excluded(name):
-                yield name if above == "." else f"{above}/{name}"
-
-
-def _is_excluded(name: str) -> bool:
-    return any(fnmatch(name, pattern) for pattern in EXCLUDED)
+            if not rules.leaves_out(start + name, is_folder=False):
+                yield start + name
 
 
 def _described(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
@@ -139,7 +146,7 @@ def _described(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, os.sta
                 name.encode()
             except UnicodeEncodeError:
                 raise WrongInput(
-                    f"The name of the file {name!r} is not UTF-8; rename it, or let git ignore it."
+                    f"The name of the file {name!r} is not UTF-8; rename it, or leave it out in {NAME}."
                 ) from None
             yield name, status
 
@@ -153,5 +160,5 @@ def _check_size(folder: Path, found: list[tuple[str, os.stat_result]]) -> None:
     raise WrongInput(
         f"The snapshot of {folder} has {len(found):,} files and {total / 2**20:,.0f} MiB; the maximum is "
         f"{MOST_SNAPSHOT_FILES:,} files and {MOST_SNAPSHOT_BYTES >> 20} MiB. The largest are {named}. Add what is no code to "
-        ".gitignore, or run from a smaller folder."
+        f".gitignore or {NAME}, or run from a smaller folder."
     )

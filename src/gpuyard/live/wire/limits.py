@@ -89,6 +89,9 @@ EnvName: TypeAlias = Annotated[
         description="the name of a variable, not empty and without an equals sign",
     ),
 ]
+SetupLine: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=32768, pattern=r"^[^\u0000]*$", description="a line for the shell")
+]
 AbsolutePath: TypeAlias = Annotated[
     str,
     Meta(max_length=4096, pattern=r"^/[^\u0000]*$", description="an absolute path, such as /home/alice/experiment"),

@@ -128,6 +128,8 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     """Whether the file that it leaves as its result is stored."""
     result: str | None = None
     """The SHA-256 of the blob with its result; null: none was stored."""
+    setup: str | None = None
+    """The line that runs before its command."""
     submit_process: SubmitProcessRequest | None = None
     """Machine, umask and soft limits of the process that submitted it; null: not known."""
     booking: str | None = None
@@ -241,6 +243,7 @@ def answer_of(
         snapshot=SnapshotRequest(**asdict(spec.snapshot)) if spec.snapshot else None,
         files=dict(spec.files),
         store_result=spec.store_result,
+        setup=spec.setup or None,
         result=result or None,
         notify=[notice_text(notice) for notice in spec.notify],
         booking=format_booking_id(ask.booking) if ask.booking else None,

@@ -43,6 +43,7 @@ from gpuyard.live.wire.limits import (
     PositiveSeconds,
     Priority,
     RetryCount,
+    SetupLine,
     Speed,
     TenantName,
     Title,
@@ -207,6 +208,8 @@ class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fi
     after_any: TaskReferences | None = None
     """Start after all of these have ended, successfully or not."""
     array: ArrayRequest | None = None
+    setup: SetupLine | None = None
+    """A line for the shell that runs before the command, in its folder and environment; if it fails, the task fails."""
     work_dir: AbsolutePath | None = None
     secrets: Environment | None = None
     """Secret environment variables; their values are sent only to the nodes that run the task."""
@@ -319,6 +322,7 @@ def specs_of(
         priority_in_words=isinstance(request.priority, str),
         command=command_of(request.command),
         env=_env_of(request),
+        setup=request.setup or "",
         work_dir=request.work_dir or "",
         timeout_seconds=request.timeout or default_timeout,
         retries=request.retries or 0,
@@ -503,6 +507,7 @@ def _check_lease(request: TaskRequest) -> None:
     process_fields = (
         "env",
         "secrets",
+        "setup",
         "work_dir",
         "retries",
         "grace",
@@ -520,14 +525,14 @@ def _check_lease(request: TaskRequest) -> None:
 def _env_of(request: TaskRequest) -> tuple[tuple[str, str], ...]:
     env, secrets = request.env or {}, request.secrets or {}
     if not env and not secrets:
-        _check_size(request.command, env, secrets)
+        _check_size(request, env, secrets)
         return ()
     for where, names in (("env", env), ("secrets", secrets)):
         check_names(where, names)
     if twice := env.keys() & secrets.keys():
         name = min(twice)
         raise WrongRequest("Contradiction", f"{name} is in env and in secrets; remove one of them.", f"secrets.{name}")
-    _check_size(request.command, env, secrets)
+    _check_size(request, env, secrets)
     return _one_of_equals(tuple(sorted(env.items())))
 
 
@@ -545,18 +550,20 @@ def check_names(where: str, names: Mapping[str, str]) -> None:
             raise WrongRequest("ReservedName", message, f"{where}.{name}")
 
 
-def _check_size(command: str | list[str] | None, env: Mapping[str, str], secrets: Mapping[str, str]) -> None:
-    """Return the size as Linux counts it: each string with its terminator, each variable with its equals sign."""
+def _check_size(request: TaskRequest, env: Mapping[str, str], secrets: Mapping[str, str]) -> None:
+    """Check the size as Linux counts it: each string with its terminator, each variable with its equals sign."""
+    command = request.command
     if isinstance(command, str):
         size = len(command.encode()) + 1
     else:
         size = sum(len(part.encode()) + 1 for part in command or ())
+    size += len((request.setup or "").encode())
     for variables in (env, secrets):
         for name, value in variables.items():
             size += len(name.encode()) + len(value.encode()) + 2
     if size > MOST_BYTES:
         message = (
-            f"command, env and secrets take {size:,} bytes together; the maximum is {MOST_BYTES:,}. "
+            f"command, setup, env and secrets take {size:,} bytes together; the maximum is {MOST_BYTES:,}. "
             "Put long content in a file."
         )
         raise WrongRequest("TooLarge", message, "command")

@@ -85,6 +85,7 @@ def test_everything_but_the_session_and_other_schedulers_travels() -> None:
     assert request["secrets"] == {"WANDB_API_KEY": "hush"}
     assert request["command"] == ["/bin/bash", "-c", 'eval "$SBATCH_START"', "job.sh"]
     assert job("--export=NONE").request["env"].keys() == {"SBATCH_START", "SBATCH_SCRIPT_TEXT"}
+    assert job("-N 2 --export=NONE").request["secrets"].keys() == {"SBATCH_STEPS_SECRET"}
     only = job("--export=DATA,A=1").request
     assert (only["env"].keys(), only["secrets"]) == ({"DATA", "A", "SBATCH_START", "SBATCH_SCRIPT_TEXT"}, None)
     assert job("--export=ALL,A=1").request["env"].keys() >= {"PATH", "A"}
@@ -109,7 +110,7 @@ def test_what_is_not_done_is_named_once() -> None:
     ("options", "body", "sentence"),
     [
         ("--container-image=x", "", "outside of the image"), ("--hold", "", "would start at once"), ("--begin=now+2h", "", "Submit it later"),
-        ("-N 2", "srun hostname", "gpuyard submit --nodes 2"), ("-N 2 -G 3", "", "cannot be divided"), ("-t 2h", "", "write 120"),
+        ("-N 2", "mpirun -np 4 a", "Start the ranks with srun"), ("-N 2 -G 3", "", "cannot be divided"), ("-t 2h", "", "write 120"),
         ("-d afternotok:1", "", "not supported"), ("--mem=x", "", "a size"), ("-c=4", "", "without ="), ("--wrap=x", "", "only valid on the command line"),
         ("-a 0-99999", "", "maximum of an array"),
     ],

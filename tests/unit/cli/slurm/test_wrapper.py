@@ -91,14 +91,6 @@ def test_array_indices(place: int, index: str, tmp_path: Path) -> None:
     assert (tmp_path / f"{42 - place}-{index}").exists()
 
 
-def test_in_a_gang_only_the_first_node_runs_the_script(tmp_path: Path) -> None:
-    body = "echo $SLURM_NNODES ${RANK-none} ${WORLD_SIZE-none} $(env | grep -c NODELIST)"
-    ranks = {"RANK": "0", "NODE_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "x"}
-    assert ran(tmp_path, "-N 2", body, **ranks).stdout == "2 none none 0\n"
-    other = ran(tmp_path, "-N 2", body, **{**ranks, "RANK": "1", "NODE_RANK": "1"})
-    assert (other.returncode, other.stdout, other.stderr) == (0, "", "")
-
-
 def test_gpus_by_number_are_those_of_the_task(tmp_path: Path) -> None:
     body = "CUDA_VISIBLE_DEVICES=1 printenv CUDA_VISIBLE_DEVICES\nexport CUDA_VISIBLE_DEVICES=0\necho $CUDA_VISIBLE_DEVICES $SLURM_GPUS_ON_NODE"
     assert ran(tmp_path, "--gres=gpu:2", body, CUDA_VISIBLE_DEVICES="GPU-a,GPU-b").stdout == "GPU-b\nGPU-a 2\n"

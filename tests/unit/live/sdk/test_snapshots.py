@@ -73,3 +73,33 @@ def test_the_manifest_is_sorted_json(tmp_path: Path) -> None:
     told = msgspec.json.decode(take_snapshot(tmp_path).manifest)
     assert [file["path"] for file in told["files"]] == ["a", "b", "c"]
     assert set(told["files"][0]) == {"path", "sha256", "size"}
+
+
+def test_gpuyardignore_brings_back_what_is_left_out_by_name_without_git(tmp_path: Path) -> None:
+    for name in ("a.py", "model.pt", "other.pt", "outputs/x", "data/raw/y", "data/z"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / ".gpuyardignore").write_text("!model.pt\n!outputs\n/data/raw/\n")
+    assert list(manifest_of(take_snapshot(tmp_path))) == [".gpuyardignore", "a.py", "data/z", "model.pt", "outputs/x"]
+
+
+def test_gpuyardignore_leaves_out_what_git_tracks_also_in_submodules(tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"]
+    for folder, names in (
+        ("lib", ("code.py", "big.bin", "docs/x.md")),
+        ("main", ("train.py", "big.bin", "notes/n.md")),
+    ):
+        for name in names:
+            (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / name).write_text(name)
+        subprocess.run([*git, "init", "-q"], cwd=tmp_path / folder, check=True)
+        subprocess.run([*git, "add", "."], cwd=tmp_path / folder, check=True)
+        subprocess.run([*git, "commit", "-qm", "First"], cwd=tmp_path / folder, check=True)
+    main = tmp_path / "main"
+    subprocess.run([*git, "submodule", "--quiet", "add", str(tmp_path / "lib"), "lib"], cwd=main, check=True)
+    (main / ".gpuyardignore").write_text("*.bin\nnotes/\nlib/docs\n.git*\n")
+    (main / "new.bin").write_text("new")
+    (main / "notes" / "new.md").write_text("new")
+    assert list(manifest_of(take_snapshot(main))) == [".gpuyardignore", "lib/code.py", "train.py"]
+    (main / ".gpuyardignore").write_text("lib\n")
+    assert "lib/code.py" not in manifest_of(take_snapshot(main))

@@ -8,6 +8,7 @@ from gpuyard.core.domain.values import MILLI, AttemptRef, NodeId, OnLost
 from gpuyard.core.engine.phases import ACTIVE, Placed, Resuming, Running, Stopping, Suspending
 from gpuyard.core.engine.task import OpenTask
 from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.setup_command import with_setup
 
 
 def attempt_command(ref: AttemptRef, **what: Any) -> pb.Command:
@@ -23,6 +24,8 @@ def ref_of(task: OpenTask) -> AttemptRef:
 def launch(ref: AttemptRef, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Command:
     """Launch an attempt, or its part on one node. The submitter, secrets and system user are added later."""
     command = spec.command
+    if spec.setup and command is not None:
+        command = with_setup(spec.setup, command)
     submitter = spec.submit_process
     return attempt_command(
         ref,
