@@ -248,6 +248,10 @@ class SchedulerSection(Section, frozen=True):
     """Maximum number of waiting tasks; 0: limited by memory only."""
     members_may_book: bool = False
     """Whether members may book GPUs for their tenant; admins and operators always may."""
+    longest_booking: Duration = Duration(ENGINE.longest_booking_seconds)
+    """Maximum length of a booking or a maintenance window."""
+    book_ahead: Duration = Duration(ENGINE.book_ahead_seconds)
+    """How far in the future a booking may begin."""
 
 
 class ReplicationSection(Section, frozen=True):
@@ -684,6 +688,8 @@ def engine_settings_of(settings: ServerSettings) -> Settings:
         model_affinity=said.model_affinity,
         queue_size=said.queue_size,
         max_open_tasks=MOST_OPEN_TASKS,
+        longest_booking_seconds=float(said.longest_booking),
+        book_ahead_seconds=float(said.book_ahead),
     )
 
 
