@@ -607,18 +607,24 @@ class Extend(_message.Message):
     def __init__(self, seconds_left: _Optional[float] = ...) -> None: ...
 
 class SendLog(_message.Message):
-    __slots__ = ("request", "offset", "limit", "follow", "search")
+    __slots__ = ("request", "offset", "limit", "follow", "search", "since", "until", "timestamps")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
     request: str
     offset: int
     limit: int
     follow: bool
     search: LogSearch
-    def __init__(self, request: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., follow: _Optional[bool] = ..., search: _Optional[_Union[LogSearch, _Mapping]] = ...) -> None: ...
+    since: float
+    until: float
+    timestamps: bool
+    def __init__(self, request: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., follow: _Optional[bool] = ..., search: _Optional[_Union[LogSearch, _Mapping]] = ..., since: _Optional[float] = ..., until: _Optional[float] = ..., timestamps: _Optional[bool] = ...) -> None: ...
 
 class LogSearch(_message.Message):
     __slots__ = ("text", "match_case", "context", "most")
@@ -655,18 +661,20 @@ class LogMatches(_message.Message):
     def __init__(self, matches: _Optional[_Iterable[_Union[LogMatch, _Mapping]]] = ..., next_offset: _Optional[int] = ...) -> None: ...
 
 class LogChunk(_message.Message):
-    __slots__ = ("request", "data", "offset", "error", "found")
+    __slots__ = ("request", "data", "offset", "error", "found", "timed")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     FOUND_FIELD_NUMBER: _ClassVar[int]
+    TIMED_FIELD_NUMBER: _ClassVar[int]
     request: str
     data: bytes
     offset: int
     error: str
     found: LogMatches
-    def __init__(self, request: _Optional[str] = ..., data: _Optional[bytes] = ..., offset: _Optional[int] = ..., error: _Optional[str] = ..., found: _Optional[_Union[LogMatches, _Mapping]] = ...) -> None: ...
+    timed: bool
+    def __init__(self, request: _Optional[str] = ..., data: _Optional[bytes] = ..., offset: _Optional[int] = ..., error: _Optional[str] = ..., found: _Optional[_Union[LogMatches, _Mapping]] = ..., timed: _Optional[bool] = ...) -> None: ...
 
 class LogReceipt(_message.Message):
     __slots__ = ()
