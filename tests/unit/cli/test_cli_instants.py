@@ -54,7 +54,6 @@ def test_a_time_means_the_next_such_instant_in_local_time(text: str, meant: str)
     [
         ("now", "2026-11-19 20:30"),
         ("10m", "2026-11-19 20:20"),
-        ("90", "2026-11-19 20:28:30"),
         ("1h30m", "2026-11-19 19:00"),
         ("now-2h", "2026-11-19 18:30"),
         ("now - 1d", "2026-11-18 20:30"),
@@ -77,7 +76,7 @@ def test_of_the_past_a_time_means_the_last_such_instant(text: str, meant: str) -
 
 
 @pytest.mark.parametrize(
-    "text", ["", "soon", "tomorrow", "now+1h", "2026-11-19 20:31", "10x", "25:00", "-", "yesterday 9"]
+    "text", ["", "18", "soon", "tomorrow", "now+1h", "2026-11-19 20:31", "10x", "25:00", "-", "yesterday 9"]
 )
 def test_what_is_no_time_of_the_past_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".") as refused:

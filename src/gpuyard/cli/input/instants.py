@@ -34,7 +34,7 @@ def instant_in(text: str, now: datetime) -> datetime:
 def past_instant_in(text: str, now: datetime) -> datetime:
     """Return an instant that is not in the future, in the same grammar; a duration alone is so long ago."""
     words = " ".join(text.lower().split()).removeprefix("now").lstrip(" -")
-    if words and re.fullmatch(r"[\d.]+|[\d.]+ ?[a-z].*", words) and not _CLOCK.fullmatch(words):
+    if words and re.fullmatch(r"[\d.]+ ?[a-z].*", words):
         with suppress(ValueError):
             return now.astimezone() - timedelta(seconds=seconds_in(words))
     found = _instant_in(text, now, PAST_EXAMPLES, past=True)

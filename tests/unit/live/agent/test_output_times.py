@@ -19,7 +19,7 @@ from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AT_THE_END
 
 KEY = AttemptKey(7, 1)
-BEGAN = 1_800_000_000.0
+BEGAN = 1_700_000_000.0
 
 
 @pytest.fixture
