@@ -20,6 +20,7 @@ from gpuyard.live.agent.identity import (
     rendezvous,
 )
 from gpuyard.live.agent.inventory import GpuDevice
+from gpuyard.live.agent.notice_commands import NoticeCommand, NoticeCommands
 from gpuyard.live.agent.output_times import MARK, LineTimes, OutputTimesReader, starts_in_line
 from gpuyard.live.agent.scheduler_connection import SchedulerConnection
 from gpuyard.live.agent.supervisor import messages
@@ -63,6 +64,7 @@ class LaunchBuilder:
         launch_seconds: float = messages.DEFAULT_LAUNCH_SECONDS,
     ) -> None:
         self._searching = asyncio.Semaphore(SEARCHES_AT_ONCE)
+        self._commands = NoticeCommands()
         self.occupants: dict[messages.AttemptKey, Occupant] = {}
         """Which attempt holds which GPUs. Process ids are left out; the supervisor knows them."""
         self.actuals = Actuals()
@@ -224,6 +226,22 @@ class LaunchBuilder:
         if self._control_groups == "auto":
             return any(not device.virtual for device in devices)
         return self._control_groups == "always"
+
+    async def run_command(self, key: messages.AttemptKey, asked: pb.RunCommand) -> str:
+        """Run a command as the user of an attempt; return why it failed, or nothing."""
+        launch = asked.launch
+        if (looking := self.look_up(launch)) is not None:
+            await looking
+        account = self._identities.account(launch.tenant, launch.by_owner, launch.run_as, launch.user)
+        if isinstance(account, str):
+            return account
+        index = launch.array_index if launch.array_index >= 0 else None
+        env = environment(account, key, self._node, (), self._env(account, launch), {}, index, asked.env)
+        folder = launch.work_dir or account.home
+        command = NoticeCommand(
+            launch.shell, env, folder, asked.timeout_seconds, account.uid, account.gid, account.groups
+        )
+        return await self._commands.run(command)
 
     def start(self, key: messages.AttemptKey, asked: pb.Start) -> messages.Start:
         """Build the start of one member of a gang."""

@@ -513,6 +513,8 @@ class NotificationsSection(Section, frozen=True):
     """The name of an entry of `alerts.mail`, whose server and sender are used; empty: no mail."""
     mail_domains: Annotated[list[HostPattern], Meta(max_length=1000)] = []
     """Domains of mail addresses; empty: none."""
+    commands: bool = True
+    """Whether tasks may have commands run on their nodes, as their users."""
 
 
 class TracingSection(Section, frozen=True):
@@ -791,6 +793,7 @@ def notice_policy_of(settings: ServerSettings) -> NoticePolicy:
         said.local,
         None if mail is None or not said.mail else _mail_of(mail),
         tuple(said.mail_domains),
+        said.commands,
     )
 
 

@@ -137,10 +137,28 @@ class Outputs:
             raise _too_old(node)
         return chunk.found
 
+    async def run_command(self, node: NodeId, ref: AttemptRef, wanted: pb.RunCommand) -> str:
+        """Have the node run a command as the user of an attempt; return why it failed, or nothing."""
+        session = self._session(node, ref)
+        wanted.request, reader = token_hex(8), _Reader()
+        self._readers[wanted.request] = reader
+        session.send([attempt_command(ref, run_command=wanted)])
+        try:
+            async with asyncio.timeout(wanted.timeout_seconds + SEARCH_SECONDS):
+                chunk = await self._next_chunk(reader, session)
+        except TimeoutError:
+            raise NodeUnreachable(f"Node {node} did not answer in time; its agent may be older.") from None
+        finally:
+            del self._readers[wanted.request]
+            reader.left.set()
+        if chunk is None or not chunk.HasField("ran"):
+            raise NodeUnreachable(f"Node {node} did not say how the command ended.")
+        return chunk.ran.failed
+
     def _session(self, node: NodeId, ref: AttemptRef) -> AgentSession:
         session = self._sessions.get(node)
         if session is None or not session.connected:
-            raise NodeUnreachable(f"Node {node}, which has the output of task-{ref.task}, is not connected.")
+            raise NodeUnreachable(f"Node {node}, on which task-{ref.task} ran, is not connected.")
         if self.count >= MOST_READERS:
             raise TooManyReaders(f"{MOST_READERS:,} outputs are read at the moment; try again later.")
         return session
