@@ -11,7 +11,7 @@ identifies the submitted task, not only its number, and `gone` reports that the 
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -66,7 +66,7 @@ class Output:
         self._node = node
         self._only = attempt
         self._tail = tail
-        self._times = {"since": since, "timestamps": timestamps} if since is not None or timestamps else {}
+        self._times: dict[str, Any] = {"since": since, "timestamps": timestamps} if since or timestamps else {}
         self._strict = strict
         self._attempt = self._offset = 0
         self._told_of_node = False

@@ -54,12 +54,16 @@ class NoticeCommands:
 
 def _run(command: NoticeCommand) -> str:
     words = ["/bin/sh", "-c", _WORDS, "sh", command.folder, f"{command.timeout_seconds:g}", f"{KILL_SECONDS:g}"]
-    as_user = {"user": command.uid, "group": command.gid, "extra_groups": tuple(command.groups)}
+    uid, gid, groups = command.uid, command.gid, tuple(command.groups)
+    if uid is not None and os.geteuid() not in {0, uid}:
+        return f"The agent of this node is not root, so it cannot run commands as uid {uid}."
+    changes = uid is not None and os.geteuid() == 0
     try:
         child = subprocess.Popen(  # noqa: S603 - what a user has submitted, as that user
             [*words, command.shell],
             env=dict(command.env), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, umask=0o022, **(as_user if command.uid is not None and os.geteuid() == 0 else {}),
+            start_new_session=True, umask=0o022, user=uid if changes else None,
+            group=(uid if gid is None else gid) if changes else None, extra_groups=groups if changes else None,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         return f"The command could not be started: {error}."

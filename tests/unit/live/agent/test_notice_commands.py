@@ -14,7 +14,7 @@ ENV = {"PATH": os.defpath}
 
 
 def result(shell: str, folder: Path, *, seconds: float = 30.0, uid: int | None = None) -> str:
-    command = NoticeCommand(shell, ENV, str(folder), seconds, uid, uid)
+    command = NoticeCommand(shell, ENV, str(folder), seconds, uid)
 
     async def story() -> str:
         async with asyncio.timeout(60):
@@ -81,3 +81,13 @@ def test_a_command_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
 def test_a_command_runs_as_the_user_of_the_task(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     assert result("id -u; id -G; exit 1", tmp_path, uid=12345).endswith("exit code 1: 12345 12345.")
+
+
+def test_an_agent_that_is_not_root_runs_no_command_as_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    assert result("touch ran", tmp_path, uid=12345) == (
+        "The agent of this node is not root, so it cannot run commands as uid 12345."
+    )
+    assert not (tmp_path / "ran").exists()

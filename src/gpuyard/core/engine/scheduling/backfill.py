@@ -195,7 +195,7 @@ def is_unreachable(state: State, reservation: Reservation) -> bool:
     return False
 
 
-class Step(NamedTuple):
+class RoomChange(NamedTuple):
     """A change of the free room of a device group at an instant."""
 
     at: float
@@ -226,7 +226,7 @@ def earliest(
     need = need_of(shape, device_group)
     free = ResourceAmount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free)
     steps = [
-        Step(when, freed)
+        RoomChange(when, freed)
         for when, freed, _ in (
             ends_on(state, device_group, at, side) if _has_an_end(state, device_group.host.spec.id) else ()
         )
@@ -241,8 +241,10 @@ def earliest(
                 free = free.plus(taken, -1)
                 continue
             starts = max(reservation.starts_at, at)
-            steps.append(Step(starts, NOTHING.plus(taken, -1), seconds))
-            steps.append(Step(starts + seconds_on(device_group, reservation.task, reservation.shape, at, side), taken))
+            steps.append(RoomChange(starts, NOTHING.plus(taken, -1), seconds))
+            steps.append(
+                RoomChange(starts + seconds_on(device_group, reservation.task, reservation.shape, at, side), taken)
+            )
     found = _first_room(need, free, steps, not_before, not_now=not_now)
     own = state.bookings.get(shape.resources.booking)
     if own is not None and need.gpus and found != UNKNOWN:
@@ -253,7 +255,7 @@ def earliest(
 
 
 def _first_room(
-    need: ResourceAmount, free: ResourceAmount, steps: list[Step], not_before: float, *, not_now: bool = False
+    need: ResourceAmount, free: ResourceAmount, steps: list[RoomChange], not_before: float, *, not_now: bool = False
 ) -> float:
     """Return the first instant, not before the given one, from which there is room; UNKNOWN: there is none.
 
@@ -279,11 +281,11 @@ def _with_bookings(
     device_group: DeviceGroup,
     task: OpenTask,
     shape: Shape,
-    steps: list[Step],
+    steps: list[RoomChange],
     free: ResourceAmount,
     at: float,
     side: Side,
-) -> tuple[list[Step], ResourceAmount]:
+) -> tuple[list[RoomChange], ResourceAmount]:
     """Return releases and free room of a device group as a task outside its bookings finds them.
 
     What tasks of a booking hold becomes free for others when both they and the booking have ended.
@@ -301,14 +303,14 @@ def _with_bookings(
                     held = ResourceAmount(held_on(device_group, other).gpus, 0, 0)
                     ends = expected_end(other, at, side)
                     if ends < booking.ends_at:
-                        steps.append(Step(ends, NOTHING.plus(held, -1), counts_as))
-                        steps.append(Step(booking.ends_at, held))
+                        steps.append(RoomChange(ends, NOTHING.plus(held, -1), counts_as))
+                        steps.append(RoomChange(booking.ends_at, held))
                     booked = booked.plus(held, -1)
             free = free.plus(booked, -1)
         else:
             away = 0.0 if makes_way(task, booking) else counts_as
-            steps.append(Step(max(booking.begins_at, at), NOTHING.plus(booked, -1), away))
-        steps.append(Step(booking.ends_at, booked))
+            steps.append(RoomChange(max(booking.begins_at, at), NOTHING.plus(booked, -1), away))
+        steps.append(RoomChange(booking.ends_at, booked))
     return steps, free
 
 
@@ -324,12 +326,12 @@ def _room_within(
 ) -> float:
     """Return when the booking of a task has GPUs for it that its other tasks do not use; at its end it has no limit."""
     left = own.device_groups.get(device_group.number, 0)
-    steps = [Step(own.booking.ends_at, EVERYTHING)]
+    steps = [RoomChange(own.booking.ends_at, EVERYTHING)]
     for other in state.on_node[device_group.host.spec.id].values():
         if other.spec.resources.booking == own.booking.id and isinstance(other.phase, HOLDING):
             held = 1 if other.spec.resources.share and holds_gpus(other.phase) else held_on(device_group, other).gpus
             left -= held
-            steps.append(Step(expected_end(other, at, side), ResourceAmount(held, 0, 0)))
+            steps.append(RoomChange(expected_end(other, at, side), ResourceAmount(held, 0, 0)))
     for reservation in reservations:
         if reservation.shape.resources.booking == own.booking.id and reservation.device_groups & device_group.bit:
             taken = ResourceAmount(need_of(reservation.shape, device_group).gpus, 0, 0)
@@ -337,8 +339,10 @@ def _room_within(
                 left -= taken.gpus
                 continue
             starts = max(reservation.starts_at, at)
-            steps.append(Step(starts, NOTHING.plus(taken, -1), 0.0))
-            steps.append(Step(starts + seconds_on(device_group, reservation.task, reservation.shape, at, side), taken))
+            steps.append(RoomChange(starts, NOTHING.plus(taken, -1), 0.0))
+            steps.append(
+                RoomChange(starts + seconds_on(device_group, reservation.task, reservation.shape, at, side), taken)
+            )
     return _first_room(ResourceAmount(need.gpus, 0, 0), ResourceAmount(left, 0, 0), steps, not_before)
 
 
