@@ -11,6 +11,7 @@ from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.values import NodeId, Preemption, TenantId
 from gpuyard.core.engine import snapshot
 from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.explain import explain
 from gpuyard.core.engine.preview import Preview, preview
 from gpuyard.core.engine.queue_order import first_starts
 from gpuyard.learn.estimates.history import HistoryPredictor, features_of
@@ -183,6 +184,16 @@ def test_a_task_that_may_run_into_a_window_is_expected_at_its_end_although_it_is
         assert first_starts(cluster.state, numbers, cluster.now) == {numbers[0]: 2 * HOUR}
         cluster.passes(HOUR)
     assert cluster.running() == ["wide"]
+
+
+def test_an_estimate_that_is_known_now_does_not_move_the_start_before_the_booking(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    cluster.maintains("node-1", begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("wide", estimate=Estimate(600.0, 60.0, 3 * HOUR, 10)))
+    number = cluster.numbers["wide"]
+    told = explain(cluster.state, number, cluster.now, lambda _: Estimate(60.0, 60.0, 60.0, 20))
+    assert (told.starts_low, told.starts_at) == (2 * HOUR, 2 * HOUR)
+    assert cluster.running() == []
 
 
 def test_a_preview_names_the_end_of_the_booking_in_the_way(cluster: ClusterStory) -> None:

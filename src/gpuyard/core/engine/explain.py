@@ -441,7 +441,8 @@ def found_room_at(
     state: State, task: OpenTask, shape: Shape, at: float, reservations: Sequence[Reservation], side: Side
 ) -> float | None:
     """Return when a waiting task finds room behind the given reservations, bookings and maintenance; None: unknown."""
-    not_now = closed_by_bookings(state, task, shape, at) if state.booked & shape.eligible else 0
+    decided = state.tasks.get(task.id, task)  # with the estimate of its submission, as the scheduler decides
+    not_now = closed_by_bookings(state, decided, shape, at) if state.booked & shape.eligible else 0
     found = promise(state, task, shape, at, reservations, side, not_now=not_now, after_maintenance=True)
     return None if found is None else found.starts_at
 

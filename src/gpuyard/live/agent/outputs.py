@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpuyard.core.domain.values import Value
 from gpuyard.live.agent.supervisor.messages import AttemptKey
-from gpuyard.live.agent.supervisor.output_times import times_path
+from gpuyard.live.agent.supervisor.output_times import NEW, times_path
 
 PIECE_BYTES = 64 * 1024
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 0.5
@@ -114,7 +114,8 @@ def prune(folder: Path, keep_bytes: int, keep_files: int, keep_seconds: float, k
         path = Path(name)
         try:
             path.unlink(missing_ok=True)
-            Path(times_path(name)).unlink(missing_ok=True)
+            for times in (times_path(name), f"{times_path(name)}{NEW}"):
+                Path(times).unlink(missing_ok=True)
             freed += size
             path.parent.rmdir()
         except OSError:

@@ -408,6 +408,7 @@ def promise(
     if len(device_groups) < shape.nodes:
         return None
     each = _seconds_on_each(device_groups, task, shape, at, side)
+    decided = state.tasks.get(task.id, task)  # `task` may have a newer estimate, by which no booking goes
     own = state.bookings.get(shape.resources.booking)
     begin = at if own is None else max(at, own.booking.begins_at)
     when, starts = begin, [begin]
@@ -416,7 +417,7 @@ def promise(
             earliest(
                 state,
                 device_group,
-                task,
+                decided,
                 shape,
                 seconds,
                 at,

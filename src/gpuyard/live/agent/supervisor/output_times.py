@@ -14,6 +14,8 @@ from struct import Struct
 from typing import NamedTuple
 
 PAIR = Struct("<dQ")
+NEW = ".new"
+"""What is written before it replaces the file."""
 MOST_PAIRS = 1 << 16
 """18 hours of output in every second, in 1 MiB."""
 
@@ -86,7 +88,7 @@ def _write(path: str, noted: Noted) -> bool:
 def _thin_out(path: str, noted: Noted) -> Noted:
     """Drop every second pair of the older half."""
     kept = b"".join(PAIR.pack(*pair) for number, pair in enumerate(read_pairs(path)) if _stays(number, noted.pairs))
-    beside = path + ".new"
+    beside = path + NEW
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         whole = os.write(descriptor, kept) == len(kept)
