@@ -127,6 +127,8 @@ LEAST_SECONDS = {
     "scheduler.task_timeout": 1.0,
     "scheduler.grace": 0.1,
     "scheduler.max_grace": 0.1,
+    "scheduler.longest_booking": 60.0,
+    "scheduler.book_ahead": 60.0,
     "replication.heartbeat_interval": 0.1,
     "replication.heartbeat_timeout": 1.0,
     "replication.single_copy_after": 1.0,
