@@ -1,7 +1,9 @@
 """`gpuyard logs` of several tasks in a real terminal: names before lines, search, Ctrl-C, and a restart of the scheduler."""
 
 import json
+import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,39 @@ def test_grep_finds_lines_in_every_task(cluster: CliCluster) -> None:
         assert "\x1b[1;31mTwo\x1b[0m here" in all_of(child)
 
 
+STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d ")
+
+
+def test_output_is_found_by_its_time_and_lines_begin_with_it(cluster: CliCluster) -> None:
+    client = cluster.client()
+    command, door = gate(cluster.folder, "t")
+    task = client.submit(f"printf '5%%\\r10%%\\n'; {command}", name="t", gpu_count=0, cpu_count=1)
+    began = datetime.now(UTC)
+    until(lambda: list(cluster.folder.rglob(f"{task.number}.1.*.times")), what="the supervisor notes the time")
+    noted = datetime.now(UTC)
+    until(lambda: datetime.now(UTC).second != noted.second, what="the next second begins")
+    between = datetime.now(UTC)
+    with terminal(cluster, "logs", "-f", "-t", "--since", "1h", task.id) as child:
+        child.expect("t begins")
+        door.touch()
+        child.expect("t ends")
+        assert exit_code(child) == 0
+    assert b"".join(client.logs(task, since=between)) == b"t ends\n"
+    assert b"".join(client.logs(task, until=between - timedelta(hours=1))) == b""
+    assert cluster.does("logs", task.id, "--since", "1h", "-g", "ends") == "t ends\n"
+    assert [one.text for one in client.search_logs(task, "t", since=between).matches] == ["t ends"]
+    lines = cluster.does("logs", "-t", task.id).splitlines()
+    assert [STAMP.sub("", line) for line in lines] == ["10%", "t begins", "t ends"]
+    times = [datetime.fromisoformat(line.partition(" ")[0]) for line in lines]
+    assert began - timedelta(seconds=2) <= times[0] <= times[1] <= noted < times[2] <= datetime.now(UTC)
+    told = [json.loads(line) for line in cluster.does("logs", "-t", "--json", task.id).splitlines()]
+    assert [one["line"] for one in told] == ["5%\r10%", "t begins", "t ends"]
+    assert [datetime.fromisoformat(one["at"]) for one in told] == times
+    several = cluster.does("logs", "-t", "a", task.id, "-n", "1").splitlines()
+    assert [STAMP.sub("", line) for line in several] == ["a | three", "t | t ends"]
+    assert all(STAMP.search(line) for line in several)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -83,6 +118,12 @@ def test_grep_finds_lines_in_every_task(cluster: CliCluster) -> None:
         (("a", "-C", "2"), "it needs --grep"),
         (("a", "-f", "-g", "x", "-C", "2"), "it cannot be combined with -f"),
         (("a", "-g", ""), "not empty"),
+        (("a", "-t", "-g", "x"), "it cannot be combined with --grep"),
+        (("a", "-f", "--until", "10m"), "it cannot be combined with -f"),
+        (("a", "-n", "2", "--until", "10m"), "it cannot be combined with --tail"),
+        (("a", "--since", "tomorrow"), "it is in the future"),
+        (("a", "--since", "soon"), "'soon' is not such a time: it must be a time, such as 10m, 14:30"),
+        (("a", "--since", "10m", "--until", "20m"), "'20m' is not after the begin"),
         (("1-40",), "at most 32 tasks at once"),
         ((), "name a task"),
         (("nope",), "no task with the id or name nope"),

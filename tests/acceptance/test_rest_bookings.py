@@ -1,6 +1,7 @@
 """Bookings over REST: who may make, see and cancel them."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,16 @@ from gpuyard.live.control_plane.settings import ServerSettings
 from tests.acceptance.rest_cluster import RestCluster
 
 BOOKINGS = "/api/v1/bookings"
-ASKED: dict[str, Any] = {"gpu_count": 2, "begins_at": "2099-01-02T18:00:00Z", "seconds": 3600, "note": "demo"}
+NOW = datetime.now(UTC).replace(microsecond=0)
+"""Bookings begin within a year."""
+
+
+def after(days: int) -> str:
+    """Return an instant some days from now, as the API writes it."""
+    return (NOW + timedelta(days=days)).isoformat().replace("+00:00", "Z")
+
+
+ASKED: dict[str, Any] = {"gpu_count": 2, "begins_at": after(30), "seconds": 3600, "note": "demo"}
 
 
 @pytest.fixture
@@ -56,12 +66,14 @@ def test_members_book_for_their_own_tenant_and_others_see_only_when_and_where(tm
     ("change", "code"),
     [
         ({"seconds": None}, "Contradiction"),
-        ({"ends_at": "2099-01-03T00:00:00Z"}, "Contradiction"),
+        ({"ends_at": after(31)}, "Contradiction"),
         ({"begins_at": "soon"}, "WrongValue"),
         ({"gpu_count": None}, "MissingField"),
         ({"maintenance": True}, "Contradiction"),
         ({"gpu_count": 99}, "TooLittleToBook"),
-        ({"seconds": None, "ends_at": "2099-01-01T00:00:00Z"}, "BookingTimes"),
+        ({"seconds": None, "ends_at": after(29)}, "BookingTimes"),
+        ({"seconds": 31 * 365 * 86400}, "BookingTooLong"),
+        ({"begins_at": after(4000)}, "BookingTooFar"),
     ],
 )
 def test_a_wrong_request_gets_a_code_and_books_nothing(cluster: RestCluster, change: dict[str, Any], code: str) -> None:

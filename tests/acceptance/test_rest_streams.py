@@ -319,6 +319,32 @@ def test_output_is_streamed_whole_or_in_part(agent: tuple[RestCluster, Agent]) -
     assert cluster.ask("HEAD", f"{TASKS}/1/logs").status == 200
 
 
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ("since=10", 503, "it is older than the scheduler"),
+        ("until=2026-01-01T00:00:00Z", 503, "it is older than the scheduler"),
+        ("timestamps=true", 503, "it is older than the scheduler"),
+        ("since=yesterday", 400, "it must be a time such as 2026-01-31T12:00:00Z"),
+        ("since=10&offset=5", 400, "Give since or offset, not both: both name the beginning."),
+        ("until=10&follow=true", 400, "Give until or follow, not both"),
+        ("until=10&tail=5", 400, "Give until or tail, not both"),
+        ("timestamps=true&limit=5", 400, "Give timestamps or limit, not both"),
+        ("since=10&until=10", 400, "until must be later than since."),
+        ("search=x&timestamps=true", 400, "timestamps cannot be combined with search."),
+    ],
+)
+def test_times_of_output_are_refused_where_they_contradict_or_the_agent_is_older(
+    agent: tuple[RestCluster, Agent], query: str, status: int, said: str
+) -> None:
+    cluster, _ = agent
+    cluster.submit(priority="high")
+    start(cluster)
+    refused = cluster.ask("GET", f"{TASKS}/1/logs?{query}")
+    assert refused.status == status
+    assert said in refused.error["message"]
+
+
 def test_output_of_an_ended_task_is_available(agent: tuple[RestCluster, Agent]) -> None:
     cluster, _ = agent
     cluster.submit(priority="high")

@@ -92,3 +92,44 @@ def test_who_may_not_be_told_is_named_when_the_task_is_submitted(tmp_path: Path)
             assert said in done.stderr
             assert done.stderr.count("\n") == 1
         assert cluster.client().page().total == 0
+
+
+def test_a_command_runs_where_the_task_ran_with_its_variables(tmp_path: Path) -> None:
+    with cluster_with(tmp_path) as cluster:
+        client = cluster.client()
+        told = tmp_path / "told"
+        # the file appears whole, under its last name
+        command = f"{{ pwd; env; }} > {told}.new && mv {told}.new {told}.$GPUYARD_NOTICE"
+        task = client.submit(
+            "sleep 0.2; exit 3", name="train", env={"KIND": "mine"}, work_dir=str(tmp_path), gpus=1,
+            notify=[f"start,fail:cmd:{command}"],
+        )  # fmt: skip
+        for moment, status, code in (("start", "running", ""), ("fail", "failed", "3")):
+            shown = tmp_path / f"told.{moment}"
+            until(shown.exists, what=f"the command of {moment} has run")
+            folder, *variables = shown.read_text().splitlines()
+            assert folder == str(tmp_path)
+            assert {
+                f"GPUYARD_TASK_ID={task.number}", f"GPUYARD_NOTICE={moment}", "GPUYARD_TASK_NAME=train", "KIND=mine",
+                "GPUYARD_ATTEMPT=1", "CUDA_VISIBLE_DEVICES=",
+            } <= set(variables)  # fmt: skip
+            if moment == "fail":  # a message about the start may be sent after the end
+                assert {f"GPUYARD_TASK_STATUS={status}", f"GPUYARD_EXIT_CODE={code}"} <= set(variables)
+
+
+def test_a_command_that_fails_is_recorded_and_delays_nothing(tmp_path: Path) -> None:
+    with webhook_server() as server, cluster_with(tmp_path, notifications=ALLOWED) as cluster:
+        client = cluster.client()
+        door, log = tmp_path / "door", tmp_path / "data" / "logs" / "scheduler.log"
+        waits = f"until [ -e {door} ]; do sleep 0.05; done; echo no room; exit 4"
+        first = client.submit("true", gpus=4, notify=[f"end:cmd:{waits}", f"end:{server.url}"])
+        client.wait(first, timeout=60)
+        client.wait(client.submit("true", gpus=4), timeout=60)  # the GPUs are free while the command runs
+        until(lambda: server.bodies, what="the web address is told while the command runs")
+        assert "task_notice_given_up" not in log.read_text()
+        door.touch()
+        until(lambda: "task_notice_given_up" in log.read_text(), what="the failure is logged")
+        assert "The command ended with exit code 4: no room." in log.read_text()
+        client.submit("sleep 600", gpus=4)
+        client.cancel(client.submit("true", gpus=4, notify=["end:cmd:true"]))
+        until(lambda: "The task never ran on a node" in log.read_text(), what="the second failure is logged")

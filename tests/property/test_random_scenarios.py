@@ -21,7 +21,8 @@ from gpuyard.core.engine import snapshot
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.phases import ACTIVE, Running
 from gpuyard.core.engine.policies import POLICIES
-from gpuyard.core.engine.scheduling import bookings, defragment
+from gpuyard.core.engine.scheduling import backfill as backfill_rules
+from gpuyard.core.engine.scheduling import defragment
 from gpuyard.core.engine.scheduling.advice import Advisor, Rows
 from gpuyard.core.placement.scores import SCORES
 from gpuyard.testing import ClusterStory, node, task
@@ -127,7 +128,9 @@ class RandomCluster(RuleBasedStateMachine):
                     f"t{self.count}", gpus=0 if shared else max(gpus, int(whole_nodes)), nodes=nodes, whole_nodes=whole_nodes, share=shared,
                     cpus=cpus, memory_mib=memory_mib, models=() if not gpus and not shared else models, speeds=speeds, labels=labels, tenant=tenant,
                     user=user, kind_varies=kind_varies, remaining_time_levels=levels, online=online, priority=priority, preemption=preemption, on_lost=on_lost, retries=retries,
-                    estimate=None if estimate is None else Estimate(estimate, estimate / 2, estimate * 2),
+                    estimate=None
+                    if estimate is None
+                    else Estimate(estimate, estimate / 2, estimate * 2, from_other_work=unpredictable),
                     timeout_seconds=timeout, deadline=None if deadline is None else self.story.now + deadline,
                     after=after, after_any=after_any, model_name=model_name, unpredictable=unpredictable,
                 )
@@ -379,7 +382,7 @@ def test_if_tasks_move_at_any_price_to_make_room_nothing_is_over_committed_stran
 def test_with_any_bookings_nothing_is_over_committed_stranded_or_lost(
     policy: str, backfill: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bookings, "ASSUMED_SECONDS", 150.0)
+    monkeypatch.setattr(backfill_rules, "ASSUMED_SECONDS", 150.0)
     _live(type("Life", (BookedCluster,), {"policy": policy, "backfill": backfill}))
 
 

@@ -7,9 +7,14 @@ from gpuyard.core.domain import events
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.values import NodeId, Preemption, TenantId
 from gpuyard.core.engine import snapshot
 from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.explain import explain
+from gpuyard.core.engine.preview import Preview, preview
+from gpuyard.core.engine.queue_order import first_starts
+from gpuyard.learn.estimates.history import HistoryPredictor, features_of
 from gpuyard.testing import ClusterStory, gang, node, share, task
 
 HOUR = 3600.0
@@ -126,6 +131,108 @@ def test_a_revised_estimate_lets_a_task_start_before_a_booking(cluster: ClusterS
     revised = task("x", estimate=600.0).spec.estimate
     cluster.tells(command.ReviseEstimate(cluster.numbers["first"], revised))
     assert cluster.running() == ["first", "second"]
+
+
+def learned_from(*ended: tuple[str, float]) -> HistoryPredictor:
+    """Return what was learned from these ended commands."""
+    history = HistoryPredictor()
+    for command_line, seconds in ended:
+        history.ended(features_of(task("", command=command_line, gpus=1).spec), seconds, 0.0)
+    return history
+
+
+def test_an_estimate_that_was_learned_from_other_work_lets_no_task_onto_booked_gpus(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    booking = cluster.books(2, begins=2 * HOUR, ends=3 * HOUR)
+    history = learned_from(*[("true", 1.0)] * 100)
+    training = task("", command="python train.py", gpus=1)
+    estimate = history.estimate(features_of(training.spec), 0.0)
+    assert estimate is not None
+    assert estimate.high_seconds < HOUR
+    cluster.submits(task("training", gpus=1, estimate=estimate))
+    assert cluster.running() == []
+    assert cluster.why("training") == no.Booked(booking, 2 * HOUR, 3 * HOUR)
+    assert cluster.explains("training").starts_at == 3 * HOUR
+    known = history.estimate(features_of(task("", command="true", gpus=1).spec), 0.0)
+    cluster.submits(task("short", gpus=1, estimate=known))
+    cluster.submits(task("limited", gpus=1, estimate=estimate, timeout_seconds=HOUR))
+    assert cluster.running() == ["short", "limited"]
+
+
+def test_a_running_task_with_an_estimate_from_other_work_is_not_expected_to_leave_before_a_booking(
+    cluster: ClusterStory,
+) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    estimate = Estimate(60.0, 30.0, 120.0, 100, from_other_work=True)
+    cluster.submits(task("runs", estimate=estimate))
+    booking = cluster.books(1, begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("next", timeout_seconds=9 * HOUR))
+    assert cluster.why("next") == no.Booked(booking, HOUR, 2 * HOUR)
+
+
+def test_a_task_that_may_run_into_a_window_is_expected_at_its_end_although_it_is_likely_to_be_shorter(
+    cluster: ClusterStory,
+) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    cluster.maintains("node-1", begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("wide", estimate=Estimate(600.0, 60.0, 3 * HOUR, 10)))
+    for _ in range(2):  # before the window, and while it lasts
+        told = cluster.explains("wide")
+        assert isinstance(told.reason, no.UnderMaintenance)
+        assert (told.starts_low, told.starts_at, told.starts_high) == (2 * HOUR,) * 3
+        numbers = [cluster.numbers["wide"]]
+        assert first_starts(cluster.state, numbers, cluster.now) == {numbers[0]: 2 * HOUR}
+        cluster.passes(HOUR)
+    assert cluster.running() == ["wide"]
+
+
+def test_an_estimate_that_is_known_now_does_not_move_the_start_before_the_booking(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    cluster.maintains("node-1", begins=HOUR, ends=2 * HOUR)
+    cluster.submits(task("wide", estimate=Estimate(600.0, 60.0, 3 * HOUR, 10)))
+    number = cluster.numbers["wide"]
+    told = explain(cluster.state, number, cluster.now, lambda _: Estimate(60.0, 60.0, 60.0, 20))
+    assert (told.starts_low, told.starts_at) == (2 * HOUR, 2 * HOUR)
+    assert cluster.running() == []
+
+
+def test_a_preview_names_the_end_of_the_booking_in_the_way(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    cluster.books(2, begins=HOUR, ends=2 * HOUR)
+    found = preview(cluster.state, task("x", gpus=1, estimate=Estimate(600.0, 60.0, 3 * HOUR, 10)).spec, cluster.now)
+    assert isinstance(found, Preview)
+    assert isinstance(found.reason, no.Booked)
+    assert (found.starts_low, found.starts_at) == (2 * HOUR, 2 * HOUR)
+
+
+def test_a_task_without_an_end_is_expected_when_gpus_are_free_if_the_booking_is_more_than_a_day_ahead(
+    cluster: ClusterStory,
+) -> None:
+    cluster.has_nodes(1, gpus_each=1)
+    cluster.submits(task("runs", timeout_seconds=HOUR))
+    cluster.books(1, begins=30 * HOUR, ends=40 * HOUR)
+    cluster.submits(task("endless"))
+    assert cluster.explains("endless").starts_at == HOUR
+    cluster.passes(HOUR)
+    assert cluster.running() == ["endless"]
+
+
+def test_gpus_that_a_booking_leaves_idle_are_expected_at_its_end(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=2)
+    booking = cluster.books(2, begins=0.0, ends=3 * HOUR)
+    cluster.submits(task("mine", gpus=2, booking=booking, timeout_seconds=HOUR))
+    cluster.submits(task("second", gpus=2, booking=booking, timeout_seconds=HOUR), task("other", timeout_seconds=60.0))
+    assert cluster.running() == ["mine"]
+    assert cluster.explains("second").starts_at == HOUR
+    assert cluster.explains("other").starts_at == 3 * HOUR
+
+
+def test_a_task_that_makes_way_is_expected_before_a_booking_that_preempts(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=1)
+    cluster.submits(task("runs", timeout_seconds=HOUR))
+    cluster.books(1, begins=2 * HOUR, ends=3 * HOUR, preempt=True)
+    cluster.submits(task("makes way", timeout_seconds=9 * HOUR, preemption=Preemption.CHECKPOINT))
+    assert cluster.explains("makes way").starts_at == HOUR
 
 
 # --- during a booking ---------------------------------------------------------------------------------------------------
@@ -322,6 +429,18 @@ def test_wrong_bookings_are_refused_and_change_nothing(cluster: ClusterStory) ->
     again = refused(cluster, begins_at=1.5 * HOUR, ends_at=3 * HOUR, maintenance=True, nodes=(NodeId("node-1"),))
     assert again == no.NodeBooked(NodeId("node-1"), window)
     assert cluster.tells(command.CancelBooking(9)) == no.UnknownBooking(9)
+
+
+def test_a_booking_has_a_longest_length_and_a_latest_begin(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1)
+    day = 24 * HOUR
+    assert refused(cluster, ends_at=91 * day) == no.BookingTooLong(91.0, 90.0)
+    nodes = (NodeId("node-1"),)
+    assert refused(cluster, ends_at=31 * 365 * day, nodes=nodes, maintenance=True) == no.BookingTooLong(11315.0, 90.0)
+    assert refused(cluster, begins_at=401 * day, ends_at=402 * day) == no.BookingTooFar(401.0, 400.0)
+    cluster.decides_by(longest_booking_seconds=2 * day, book_ahead_seconds=3 * day)
+    assert refused(cluster, ends_at=3 * day) == no.BookingTooLong(3.0, 2.0)
+    assert cluster.books(1, begins=3 * day, ends=5 * day) == 1
 
 
 def test_a_task_names_a_booking_of_its_tenant_that_is_large_enough(cluster: ClusterStory) -> None:

@@ -170,6 +170,8 @@ KEYS = {
     "defragment": "scheduler.defragment",
     "model_affinity": "scheduler.model_affinity",
     "queue_size": "scheduler.queue_size",
+    "longest_booking_seconds": "scheduler.longest_booking",
+    "book_ahead_seconds": "scheduler.book_ahead",
 }
 """The keys of a live cluster that set a setting of the engine."""
 

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,9 @@ from gpuyard.cli.input.task_selection import TasksArgument, tasks_named
 from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, outage_printer, to_standard_output
 
 if TYPE_CHECKING:
-    from gpuyard.cli.output.many_outputs import Rewrite
+    from datetime import datetime
+
+    from gpuyard.cli.output.many_outputs import LineWriter, Rewrite
     from gpuyard.live.sdk import Client, Task, TaskRef
 
 FIRST_LOOK_BYTES = 64 * 1024
@@ -34,6 +37,16 @@ def logs(
         int | None,
         typer.Option("-C", "--context", metavar="N", min=0, max=10, help="With --grep: N lines before and after each."),
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Only what was written since, such as 10m, 14:30 or 'fri 18:00'."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Only what was written before that time.")
+    ] = None,
+    timestamps: Annotated[
+        bool, typer.Option("-t", "--timestamps", help="Begin every line with the time at which it was written.")
+    ] = False,
     attempt: Annotated[
         int | None, typer.Option("--attempt", metavar="N", min=1, help="Attempt of the task (default: the last).")
     ] = None,
@@ -49,12 +62,15 @@ def logs(
     With --json one object per line. For a waiting task, print the reason.
     """
     _refuse_contradictions(grep, following=following, case=case, context=beside)
+    times = _times(since, until, timestamps=timestamps, following=following, tail=tail, grep=grep)
     cluster = client(server, token)
     ids = tasks_named(cluster, tasks)
     if len(ids) > 1 or grep is not None:
         if len(ids) > 1 and (attempt is not None or node is not None):
             raise typer.BadParameter("it is of one task; name one", param_hint="'--attempt'" if attempt else "'--node'")
-        wanted = _Wanted(cluster, ids, grep, tail, attempt, node, case=case, context=beside or 0, as_json=as_json)
+        wanted = _Wanted(
+            cluster, ids, grep, tail, attempt, node, times, case=case, context=beside or 0, as_json=as_json
+        )
         wanted.follow(server) if following else wanted.print()
         return
     [task_id] = ids
@@ -64,17 +80,17 @@ def logs(
     which: dict[str, Any] = {"attempt": attempt, "node": node}
     named = task_id if task is None else task
     last_bytes = None if tail is None else _bytes_of_last_lines(cluster, named, tail, which)
-    lines = _Lines() if as_json else None
+    lines = _rewriter(timestamps=timestamps, as_json=as_json)
     write = lines.write if lines is not None else to_standard_output
     if task is not None and not task.ended and (attempt is None or attempt <= task.attempts):
-        output = Output(cluster.without_waiting(), write, tail=last_bytes, strict=True, **which)
+        output = Output(cluster.without_waiting(), write, tail=last_bytes, strict=True, **which, **times)
         _follow(cluster, task, output, server, as_json=as_json)
     else:
         wrote = False
-        for part in _patiently(lambda: cluster.logs(named, tail=last_bytes, **which)):
+        for part in _patiently(lambda: cluster.logs(named, tail=last_bytes, **which, **times)):
             write(part)
             wrote = True
-        if not wrote and not following and not as_json:
+        if not wrote and not following and not as_json and not times:
             _tell_of_no_start(cluster.task(task_id))
     if lines is not None:
         lines.end()
@@ -89,6 +105,48 @@ def _refuse_contradictions(grep: str | None, *, following: bool, case: bool, con
         raise typer.BadParameter("it cannot be combined with -f", param_hint="'--context'")
 
 
+def _times(
+    since: str | None, until: str | None, *, timestamps: bool, following: bool, tail: int | None, grep: str | None
+) -> dict[str, Any]:
+    """Return the period of the output, and whether lines begin with their times; empty if neither was asked for."""
+    for option, given, other, there in (
+        ("--until", until is not None, "-f", following),
+        ("--until", until is not None, "--tail", tail is not None),
+        ("--until", until is not None, "--grep", grep is not None),
+        ("--timestamps", timestamps, "--grep", grep is not None),
+    ):
+        if given and there:
+            raise typer.BadParameter(f"it cannot be combined with {other}", param_hint=f"'{option}'")
+    times: dict[str, Any] = {}
+    if since is not None:
+        times["since"] = _instant(since, "--since")
+    if until is not None:
+        times["until"] = _instant(until, "--until")
+    if len(times) == 2 and times["until"] <= times["since"]:
+        raise typer.BadParameter(f"{until!r} is not after the begin", param_hint="'--until'")
+    return times | ({"timestamps": True} if timestamps else {})
+
+
+def _instant(text: str, option: str) -> "datetime":
+    from datetime import datetime
+
+    from gpuyard.cli.input.instants import past_instant_in
+
+    try:
+        return past_instant_in(text, datetime.now())  # noqa: DTZ005 - local time, in which it is meant
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not such a time: {error}", param_hint=f"'{option}'") from None
+
+
+def _rewriter(*, timestamps: bool, as_json: bool) -> "LineWriter | None":
+    """Return a writer that changes the lines of one task; None: they stay as they are."""
+    from gpuyard.cli.output.many_outputs import LineWriter, with_local_time
+
+    if as_json:
+        return LineWriter(to_standard_output, lambda line: _encoded_line(line, None, timestamps=timestamps))
+    return LineWriter(to_standard_output, with_local_time) if timestamps else None
+
+
 class _Wanted:
     """The output of several tasks, or the lines of one that contain a text."""
 
@@ -100,6 +158,7 @@ class _Wanted:
         tail: int | None,
         attempt: int | None,
         node: str | None,
+        times: dict[str, Any],
         *,
         case: bool,
         context: int,
@@ -115,21 +174,25 @@ class _Wanted:
         self._tasks = [cluster.task(one) for one in ids]
         self._grep, self._tail, self._case, self._context, self._as_json = grep, tail, case, context, as_json
         self._which: dict[str, Any] = {"attempt": attempt, "node": node}
+        self._times = times
         self._screen = screen_of()
         self._labels = labels_of(self._tasks)
         self._width = label_width(self._labels.values())
 
     def _steps(self, task: "Task", number: int) -> "list[Rewrite]":
         """Return what happens to each line of a task."""
-        from gpuyard.cli.output.many_outputs import matching, prefixing
+        from gpuyard.cli.output.many_outputs import matching, prefixing, with_local_time
 
         steps: list[Rewrite] = []
+        timestamps = "timestamps" in self._times
+        if timestamps and not self._as_json:
+            steps.append(with_local_time)
         if self._grep is not None:
             screen = self._screen._replace(colors=False) if self._as_json else self._screen
             steps.append(matching(self._grep, screen, case=self._case))
         if self._as_json:
             several = len(self._tasks) > 1
-            steps.append(lambda line: _encoded_line(line, task.id if several else None))
+            steps.append(lambda line: _encoded_line(line, task.id if several else None, timestamps=timestamps))
         elif len(self._tasks) > 1:
             steps.append(prefixing(self._labels[task.id], self._width, number, self._screen))
         return steps
@@ -145,7 +208,7 @@ class _Wanted:
             if self._tail is not None:
                 begun = task.started_at is not None
                 tails[task.id] = _bytes_of_last_lines(self._cluster, task, self._tail, {}) if begun else None
-        follow_all(self._cluster, self._tasks, self._steps, tails, server, as_json=self._as_json)
+        follow_all(self._cluster, self._tasks, self._steps, tails, server, times=self._times, as_json=self._as_json)
 
     def print(self) -> None:
         """Print what there is."""
@@ -161,7 +224,8 @@ class _Wanted:
                 last = (
                     None if self._tail is None else _bytes_of_last_lines(self._cluster, task, self._tail, self._which)
                 )
-                for part in _patiently(lambda task=task, last=last: self._cluster.logs(task, tail=last, **self._which)):  # type: ignore[misc]
+                reading = partial(self._cluster.logs, task, tail=last, **self._which, **self._times)
+                for part in _patiently(reading):
                     writers[task.id].write(part)
             writers[task.id].end()
 
@@ -175,7 +239,7 @@ class _Wanted:
         while offset is not None:
             answer = self._cluster.search_logs(
                 task, self._grep, match_case=self._case, context=self._context or None, offset=offset, limit=1000,
-                **self._which,
+                since=self._times.get("since"), **self._which,
             )  # fmt: skip
             found.extend((one.before, one.text, one.after) for one in answer.matches)
             if self._tail is None:
@@ -204,11 +268,16 @@ class _Wanted:
         to_standard_output((line or b"") + b"\n")
 
 
-def _encoded_line(line: bytes, task_id: str | None) -> bytes:
+def _encoded_line(line: bytes, task_id: str | None, *, timestamps: bool = False) -> bytes:
     from msgspec import json
 
-    words = {"line": line.decode(errors="replace")}
-    return json.encode(words if task_id is None else {"task_id": task_id, **words})
+    words = {} if task_id is None else {"task_id": task_id}
+    if timestamps:
+        from gpuyard.cli.output.many_outputs import time_and_line
+
+        at, line = time_and_line(line)
+        words["at"] = at.decode()
+    return json.encode({**words, "line": line.decode(errors="replace")})
 
 
 def _follow(cluster: "Client", task: "Task", output: Output, server: str | None, *, as_json: bool) -> None:
@@ -271,23 +340,3 @@ def _bytes_of_last_lines(cluster: "Client", task: "TaskRef", lines: int, which: 
             return max(len(end), 1)
         look *= 8
     return 0
-
-
-class _Lines:
-    """Prints {"line": "…"} for each line; bytes that are not text are replaced."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def write(self, part: bytes) -> None:
-        """Print the lines that are complete."""
-        from msgspec import json
-
-        *lines, self._rest = (self._rest + part).split(b"\n")
-        for line in lines:
-            to_standard_output(json.encode({"line": line.decode(errors="replace")}) + b"\n")
-
-    def end(self) -> None:
-        """Print the last line, which may have no line break."""
-        if self._rest:
-            self.write(b"\n")

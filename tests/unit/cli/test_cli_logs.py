@@ -1,6 +1,7 @@
 """`gpuyard logs` when the node that has the output is not there yet."""
 
 import sys
+import time
 
 import pytest
 
@@ -131,3 +132,34 @@ def test_the_rest_of_an_attempt_that_ended_during_an_outage_is_printed_before_th
         monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
         assert cli.main() == 0
     assert capsysbinary.readouterr().out == b"one\nrest\ntwo\n"
+
+
+@pytest.mark.parametrize("option", ["--since=1h", "-t"])
+def test_output_of_a_period_resumes_by_skipping_what_was_printed(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes], option: str
+) -> None:
+    written = b"2026-01-01T00:00:00Z one\n2026-01-01T00:00:01Z two\n"
+    stopped = False
+
+    def restarts(line: Answering) -> None:
+        nonlocal stopped
+        if "/events" in line.asked.path:
+            line.say(refusal("NotReady", "not now"), 409)
+        elif "/logs" in line.asked.path:
+            line.begin_stream()
+            line.wfile.write(written if stopped else written[:30])
+            stopped = True
+        elif stopped:
+            line.say(task(7, TaskStatus.SUCCESS, started_at="2026-01-01T00:00:00Z", attempts=1, exit_code=0))
+        else:
+            line.say(task(7, TaskStatus.RUNNING, started_at="2026-01-01T00:00:00Z", attempts=1))
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    with fake_server(restarts) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", option, "7"])
+        assert cli.main() == 0
+        paths = [asked.path for asked in server.asked if "/logs" in asked.path]
+    assert len(paths) == 2
+    assert "offset" not in "".join(paths)
+    assert capsysbinary.readouterr().out == (written.replace(b"Z ", b"+00:00 ") if option == "-t" else written)

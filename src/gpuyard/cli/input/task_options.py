@@ -167,7 +167,7 @@ def naming_options(
         typer.Option(
             "--notify",
             metavar="start|end|fail,...:TARGET",
-            help="Tell a web address or mailto:ADDRESS, such as end,fail:mailto:me@example.org.",
+            help="Tell a web address or mailto:ADDRESS, or run cmd:COMMAND, such as end,fail:mailto:me@example.org.",
         ),
     ] = None,
     work: Annotated[

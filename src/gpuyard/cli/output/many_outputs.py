@@ -4,8 +4,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from threading import Lock, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,6 +24,7 @@ SAME_OUTAGE_SECONDS = 5.0
 """Threads that lose the scheduler within this time have lost it together."""
 LONGEST_LINE = 1 << 20
 """A longer line is printed in pieces, so that a task that writes no line break does not fill the memory."""
+STAMP_BYTES = len("2026-11-20T18:00:00Z")
 Rewrite = Callable[[bytes], "bytes | None"]
 """Changes a line, or leaves it out."""
 
@@ -84,6 +86,25 @@ def matching(text: str, screen: Screen, *, case: bool) -> Rewrite:
         )
 
     return rewrite
+
+
+def with_local_time(line: bytes) -> bytes:
+    """Return a line with the time before it in local time, and of a line that was drawn again and again only the last."""
+    at, rest = time_and_line(line)
+    return local_time(at) + b" " + rest.rstrip(b"\r").rpartition(b"\r")[2] if at else line
+
+
+def time_and_line(line: bytes) -> tuple[bytes, bytes]:
+    """Return the time that the scheduler has put before a line, in UTC, and the line; empty: it is a piece of a long line."""
+    return (line[:STAMP_BYTES], line[STAMP_BYTES + 1 :]) if line[19:21] == b"Z " else (b"", line)
+
+
+@lru_cache(maxsize=1)
+def local_time(at: bytes) -> bytes:
+    """Return an instant in local time; many lines have the same."""
+    from datetime import datetime
+
+    return datetime.fromisoformat(at.decode()).astimezone().isoformat().encode()
 
 
 def mark(line: str, text: str, screen: Screen, *, case: bool) -> str:
@@ -157,6 +178,7 @@ def follow_all(
     tails: "dict[str, int | None]",
     server: str | None,
     *,
+    times: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Follow the output of tasks to the end of all of them; Ctrl-C only leaves. A restart of the scheduler is waited for."""
@@ -171,7 +193,7 @@ def follow_all(
         from gpuyard.live.sdk.waiting import AWAY
 
         writer = writers[task.id]
-        output = Output(cluster.without_waiting(), writer.write, tail=tails.get(task.id), strict=True)
+        output = Output(cluster.without_waiting(), writer.write, tail=tails.get(task.id), strict=True, **times)
         try:
             follow(cluster, task, output, on_outage=voice.tell)
             codes.append(0 if output.is_whole else 1)

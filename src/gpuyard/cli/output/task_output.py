@@ -11,13 +11,15 @@ identifies the submitted task, not only its number, and `gone` reports that the 
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gpuyard.cli.output.errors import complain
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from gpuyard.cli.output.progress import WaitProgress
     from gpuyard.core.domain.errors import GpuyardError
     from gpuyard.live.sdk import Client, ClusterError, Refused, Task
@@ -50,17 +52,21 @@ class Output:
         node: str | None = None,
         attempt: int | None = None,
         tail: int | None = None,
+        since: "datetime | None" = None,
+        timestamps: bool = False,
         strict: bool = False,
     ) -> None:
         """Copy one `attempt`, or all from the current one on; with `tail`, only the last bytes of the first one.
 
-        `strict`: a refusal of the first request is raised, unless the node may return.
+        With `since` or `timestamps` an offset is not one in the whole output: after an interruption the same is read
+        again, and what was written already is skipped. `strict`: a refusal of the first request is raised, unless the node may return.
         """
         self._yard = cluster
         self._write = write
         self._node = node
         self._only = attempt
         self._tail = tail
+        self._times: dict[str, Any] = {"since": since, "timestamps": timestamps} if since or timestamps else {}
         self._strict = strict
         self._attempt = self._offset = 0
         self._told_of_node = False
@@ -96,12 +102,19 @@ class Output:
         from gpuyard.live.sdk import Refused
         from gpuyard.live.sdk.waiting import AWAY
 
-        tail = self._tail
-        offset = self._offset if tail is None else None
-        parts = self._yard.logs(task, follow=follow, attempt=self._attempt, node=self._node, offset=offset, tail=tail)
+        tail, times = self._tail, self._times
+        skipped = self._offset if times and tail is None else 0
+        offset = self._offset if tail is None and not times else None
+        parts = self._yard.logs(
+            task, follow=follow, attempt=self._attempt, node=self._node, offset=offset, tail=tail, **times
+        )
         try:
-            for part in parts:
+            for received in parts:
                 self._strict = False
+                part = received[skipped:]
+                skipped -= len(received) - len(part)
+                if not part:
+                    continue
                 self._offset += len(part)
                 if tail is not None:
                     self._tail = 0  # the offset in the whole output is unknown: continue with new output only

@@ -545,6 +545,22 @@ class BookingTimes(Invalid, frozen=True):
     text = "The booking must end after its begin, and in the future."
 
 
+class BookingTooLong(Invalid, frozen=True):
+    """A booking is longer than the cluster allows."""
+
+    text = "The booking is {days} days long; the maximum is {most} days. Book a shorter time, or several times."
+    days: float
+    most: float
+
+
+class BookingTooFar(Invalid, frozen=True):
+    """A booking begins later than the cluster allows."""
+
+    text = "The booking begins in {days} days; it may begin in at most {most} days. Check the year, or book later."
+    days: float
+    most: float
+
+
 class MaintenanceWithoutNodes(Invalid, frozen=True):
     """A maintenance window names no node."""
 

@@ -81,5 +81,9 @@ class Settings(Value, frozen=True):
     """The maximum number of waiting tasks; submissions that exceed it are refused. 0: no limit."""
     max_open_tasks: int = 0
     """The maximum number of tasks that have not ended, for a tenant without a limit of its own; 0: no limit."""
+    longest_booking_seconds: float = 90 * 86400.0
+    """The maximum length of a booking or a maintenance window."""
+    book_ahead_seconds: float = 400 * 86400.0
+    """How far in the future a booking may begin: the same hours in 52 weeks are possible."""
     remember_ended: int = 10_000
     """The number of ended tasks that are kept, so that new tasks can name them as dependencies."""

@@ -93,6 +93,8 @@ class Estimate(Value, frozen=True):
     high_seconds: float
     runs: int = 0
     """The number of similar runs the estimate is based on; 0: the submitter supplied it."""
+    from_other_work: bool = False
+    """Too few tasks of its user and kind had ended, so it says what other work of the cluster took."""
 
 
 class CodeSnapshot(Value, frozen=True):

@@ -26,7 +26,15 @@ MOST_REMEMBERED = 10_000_000
 MOST_SECONDS = 10**12
 """About thirty thousand years. A value beyond these limits is a mistake, and would cost memory or lose precision."""
 MOST_OF = {"reservations": MOST_SEARCHED, "search_depth": MOST_SEARCHED}
-ABOVE_ZERO = ("reservations", "search_depth", "aging_seconds", "level_seconds", "fair_share_half_life_seconds")
+ABOVE_ZERO = (
+    "reservations",
+    "search_depth",
+    "aging_seconds",
+    "level_seconds",
+    "fair_share_half_life_seconds",
+    "longest_booking_seconds",
+    "book_ahead_seconds",
+)
 """Settings that cannot be zero."""
 
 

@@ -13,7 +13,7 @@ A run time is predicted when its task is submitted. Here `revise` predicts it ag
 No task is expected to run for less time than a running task with the same prediction has already run.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
@@ -30,7 +30,7 @@ from gpuyard.core.engine.quota import UNLIMITED, check_quota, closed_by_model, i
 from gpuyard.core.engine.scheduling.actions import Context
 from gpuyard.core.engine.scheduling.advice import HOLD_BACK_SECONDS
 from gpuyard.core.engine.scheduling.backfill import expected_end, promise, reservations_before
-from gpuyard.core.engine.scheduling.bookings import booking_in_the_way, waits_for_booking
+from gpuyard.core.engine.scheduling.bookings import booking_in_the_way, closed_by_bookings, waits_for_booking
 from gpuyard.core.engine.scheduling.defragment import makes_room
 from gpuyard.core.engine.scheduling.try_place import try_place
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
@@ -431,10 +431,20 @@ def _starts(state: State, task: OpenTask, shape: Shape, ahead: list[OpenTask], a
     for other in ahead:
         if other.group is not None and other.group.line.shape.eligible & shape.eligible:
             reservations += pretended_reservation(state, other, other.group.line.shape, reservations, at, side)
-    found = promise(state, task, shape, at, reservations, side)
-    if found is None or found.starts_at is None:
+    starts_at = found_room_at(state, task, shape, at, reservations, side)
+    if starts_at is None:
         return None
-    return max(found.starts_at, when, task.phase.not_before if isinstance(task.phase, Waiting) else at)
+    return max(starts_at, when, task.phase.not_before if isinstance(task.phase, Waiting) else at)
+
+
+def found_room_at(
+    state: State, task: OpenTask, shape: Shape, at: float, reservations: Sequence[Reservation], side: Side
+) -> float | None:
+    """Return when a waiting task finds room behind the given reservations, bookings and maintenance; None: unknown."""
+    decided = state.tasks.get(task.id, task)  # with the estimate of its submission, as the scheduler decides
+    not_now = closed_by_bookings(state, decided, shape, at) if state.booked & shape.eligible else 0
+    found = promise(state, task, shape, at, reservations, side, not_now=not_now, after_maintenance=True)
+    return None if found is None else found.starts_at
 
 
 EstimateKind = tuple[str, str, Estimate]
@@ -472,7 +482,7 @@ def pretended_reservation(
     state: State, task: OpenTask, shape: Shape, reservations: list[Reservation], at: float, side: Side
 ) -> list[Reservation]:
     """Return the reservation that a task would get behind the given ones; empty: none."""
-    found = promise(state, task, shape, at, reservations, side)
+    found = promise(state, task, shape, at, reservations, side, after_maintenance=True)
     if found is None:
         return []
     reservation = Reservation(task, shape, ReservationMade(task.id, found.nodes, found.starts_at), at)
@@ -554,6 +564,8 @@ def _rough_starts(state: State, task: OpenTask, shape: Shape, count: int, at: fl
     starts = []
     for side in SIDES:
         when = quota_frees_at(state, task, ahead, at, side)
+        if state.booked & shape.eligible:  # not before it could start if nothing was ahead of it
+            when = max(when, found_room_at(state, task, shape, at, (), side) or when)
         ends = [(expected_end(other, at, side), charge) for other, charge in _held_of(state, shape)]
         queued = [
             (part, other.left_seconds(at, side)) for other in ahead if other.group and (part := parts[other.group])

@@ -14,11 +14,11 @@ from gpuyard.core.engine.explain import (
     Revise,
     ages_of_running,
     estimated_now,
+    found_room_at,
     pretended_reservation,
     quota_frees_at,
 )
 from gpuyard.core.engine.phases import Waiting
-from gpuyard.core.engine.scheduling.backfill import promise
 from gpuyard.core.engine.state import Reservation, State
 from gpuyard.core.engine.task import UNKNOWN, OpenTask
 from gpuyard.core.engine.waiting.queue import Entry, Group
@@ -94,9 +94,9 @@ def first_starts(
             starts[number] = at
         else:
             when = quota_frees_at(state, task, ahead, at, "likely")
-            found = promise(state, task, shape, at, reservations, "likely") if when != UNKNOWN else None
-            if found is not None and found.starts_at is not None:
-                starts[number] = max(found.starts_at, when, known.phase.not_before)
+            found = found_room_at(state, task, shape, at, reservations, "likely") if when != UNKNOWN else None
+            if found is not None:
+                starts[number] = max(found, when, known.phase.not_before)
         reservations += pretended_reservation(state, task, shape, reservations, at, "likely")
         ahead.append(task)
     return starts

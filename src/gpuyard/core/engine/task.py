@@ -14,9 +14,9 @@ from gpuyard.core.placement.model_cache_affinity import ModelKey
 if TYPE_CHECKING:
     from gpuyard.core.engine.waiting.queue import Group
 
-Side = Literal["low", "likely", "high", "said"]
+Side = Literal["low", "likely", "high", "said", "known"]
 """Side of an estimate: soonest, likely, latest; `said` is latest without a guess for a task that has outrun its
-estimate."""
+estimate; `known` is latest if the estimate comes from tasks of its kind or from its user, otherwise unknown."""
 
 UNKNOWN = float("inf")
 """Length of a run that is not known."""
@@ -163,7 +163,7 @@ class OpenTask:
     def seconds_at(self, speed: float, now: float, side: Side = "high") -> float:
         """Return how much longer it would hold GPUs on which it has this speed."""
         left = UNKNOWN
-        if self.estimate is not None:
+        if self.estimate is not None and not (side == "known" and self.estimate.from_other_work):
             served = self.served_at(now)
             left = _side(self.estimate, side) - served
             if left <= 0:

@@ -28,6 +28,8 @@ from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.learn.estimates.kinds import RecentKinds, SimilarityKey
 
 LEAST_RUNS = 3
+LEAST_KIND_RUNS = 10
+"""With fewer ended tasks of its user and kind, an estimate is marked as coming from other work."""
 MOST_RUNS = 50
 MOST_KINDS = 10_000
 """Maximum number of kinds; above it the least recently updated kind is dropped."""
@@ -37,6 +39,8 @@ LEVELS = ((0.995, 1.0), (0.99, 5.0), (0.98, 5.0), (0.9, 1.0), (0.8, 1.0), (0.8, 
 """For each level of similarity: the factor by which a run loses weight with the next run of its kind (users change
 their work quickly, a cluster slowly), and the number of own runs at which a kind weighs as much as all more general
 kinds."""
+NAMED_LEVEL = 5
+"""The levels from here on are of a kind name or a name; those before are of a cluster, a tenant, a user or a size."""
 NINE_OF_TEN = 1.645
 """Nine of ten values lie within this number of standard deviations of the mean."""
 MISS_RATE = 0.05
@@ -129,10 +133,13 @@ class HistoryPredictor:
             return None
         mean, variance = known.mean, known.variance
         kind: KindHistory | None = known
-        for key, (_, pull) in zip(features.similarity_keys()[1:], LEVELS[1:], strict=False):
+        keys, from_other_work = features.similarity_keys(), True
+        for level, (key, (_, pull)) in enumerate(zip(keys[1:], LEVELS[1:], strict=False), 1):
             kind = kinds.get(key)
             if kind is None:
                 continue
+            if level >= min(NAMED_LEVEL, len(keys) - 1) and len(kind.ordered) >= LEAST_KIND_RUNS:
+                from_other_work = False
             weight, inertia = kind.weight, pull
             if variance > 0.0:  # the less its runs vary, the stronger it pulls
                 inertia *= (weight * kind.variance + pull * variance) / ((weight + pull) * variance)
@@ -146,7 +153,7 @@ class HistoryPredictor:
         # `kind` is the most specific kind of the task. If it has too few runs, the task may be something new.
         side = NINE_OF_TEN * sqrt(variance) + (LEAST_BAND if kind is known else NEW_KIND_BAND)
         high = max(likely, min(likely + self._high * side, LONGEST_LOG))
-        return Estimate(exp(likely), exp(likely - self._low * side), exp(high), runs)
+        return Estimate(exp(likely), exp(likely - self._low * side), exp(high), runs, from_other_work)
 
     def kind(self, key: SimilarityKey) -> "KindHistory | None":
         """Return the history of a kind; None if there is none."""

@@ -311,6 +311,8 @@ class AttemptRelay:
                 self._processes.send(messages.Resume(key))
             case "send_log":
                 self._keep(asyncio.create_task(self._send_log(connection, key, asked.send_log)))
+            case "run_command":
+                self._keep(asyncio.create_task(self._run_command(connection, key, asked.run_command)))
             case "open_channel":
                 if self.channels is not None:
                     self._keep(asyncio.create_task(self.channels.open(connection, key, asked.open_channel)))
@@ -388,6 +390,21 @@ class AttemptRelay:
                 await call.write(chunk)
         await call.done_writing()
         await call
+
+    async def _run_command(
+        self, connection: SchedulerConnection, key: messages.AttemptKey, asked: pb.RunCommand
+    ) -> None:
+        failed = await self._launch_builder.run_command(key, asked)
+        log.info("notice_command_ended", task_id=f"task-{key.task}", message=failed)
+        call = connection.stub.send_log(metadata=(*connection.metadata, (LOG_REQUEST, asked.request)))
+        try:
+            await call.write(pb.LogChunk(request=asked.request, ran=pb.CommandResult(failed=failed)))
+            await call.done_writing()
+            await call
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as end:
+            log.debug("log_stream_ended", task=key.task, why=failures.raw(end))
+        finally:
+            call.cancel()
 
     def _refusal(self, sentence: str) -> pb.Ended:
         return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=self._clock.wall(), message=sentence)

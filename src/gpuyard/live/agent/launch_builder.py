@@ -20,6 +20,8 @@ from gpuyard.live.agent.identity import (
     rendezvous,
 )
 from gpuyard.live.agent.inventory import GpuDevice
+from gpuyard.live.agent.notice_commands import NoticeCommand, NoticeCommands
+from gpuyard.live.agent.output_times import MARK, LineTimes, OutputTimesReader, starts_in_line
 from gpuyard.live.agent.scheduler_connection import SchedulerConnection
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.task_files import TaskFiles
@@ -63,6 +65,7 @@ class LaunchBuilder:
         launch_seconds: float = messages.DEFAULT_LAUNCH_SECONDS,
     ) -> None:
         self._searching = asyncio.Semaphore(SEARCHES_AT_ONCE)
+        self._commands = NoticeCommands()
         self.occupants: dict[messages.AttemptKey, Occupant] = {}
         """Which attempt holds which GPUs. Process ids are left out; the supervisor knows them."""
         self.actuals = Actuals()
@@ -228,6 +231,22 @@ class LaunchBuilder:
             return any(not device.virtual for device in devices)
         return self._control_groups == "always"
 
+    async def run_command(self, key: messages.AttemptKey, asked: pb.RunCommand) -> str:
+        """Run a command as the user of an attempt; return why it failed, or nothing."""
+        launch = asked.launch
+        if (looking := self.look_up(launch)) is not None:
+            await looking
+        account = self._identities.account(launch.tenant, launch.by_owner, launch.run_as, launch.user)
+        if isinstance(account, str):
+            return account
+        index = launch.array_index if launch.array_index >= 0 else None
+        env = environment(account, key, self._node, (), self._env(account, launch), {}, index, asked.env)
+        folder = launch.work_dir or account.home
+        command = NoticeCommand(
+            launch.shell, env, folder, asked.timeout_seconds, account.uid, account.gid, account.groups
+        )
+        return await self._commands.run(command)
+
     def start(self, key: messages.AttemptKey, asked: pb.Start) -> messages.Start:
         """Build the start of one member of a gang."""
         where = Rendezvous(asked.master_addr, asked.master_port, asked.node_rank, asked.rank, asked.world_size)
@@ -301,26 +320,46 @@ class LaunchBuilder:
             )
             yield pb.LogChunk(request=asked.request, error=sentence)
             return
-        if asked.HasField("search"):
-            yield pb.LogChunk(request=asked.request, found=await self._found(path, asked))
-            return
         if asked.offset == AT_THE_END:
             offset = outputs.size_of(path)
         else:
             offset = first.offset if first is not None else max(0, asked.offset)
-        left = asked.limit or 1 << 62
         end = 1 << 62 if asked.follow else outputs.size_of(path)  # it may grow faster than it is read
+        timed = asked.HasField("since") or asked.HasField("until") or asked.timestamps
+        lines: LineTimes | None = None
+        if timed:
+            times = await asyncio.to_thread(OutputTimesReader, path, self._output_folder / MARK)
+            if not times.known:
+                sentence = (
+                    f"When the output of task-{key.task}, attempt {key.attempt} was written is not known: it is older than "
+                    f"the version of the agent of node {self._node} that notes it. Read it without since, until and timestamps."
+                )
+                yield pb.LogChunk(request=asked.request, error=sentence)
+                return
+            if asked.HasField("since"):
+                offset = max(offset, times.offset_since(asked.since))
+            if asked.HasField("until"):
+                end = min(end, times.offset_until(asked.until))
+            if asked.timestamps:
+                lines = LineTimes(times, in_line=asked.offset == offset and starts_in_line(path, offset))
+        if asked.HasField("search"):
+            yield pb.LogChunk(request=asked.request, found=await self._found(path, asked, offset), timed=timed)
+            return
+        left = asked.limit or 1 << 62
         following = outputs.follow(path, offset, lambda: not asked.follow or self.is_over(key))
         async with aclosing(following) as pieces:
             async for piece in pieces:
                 data = piece.data[: max(0, min(left, end - piece.offset))]
                 left -= len(data)
-                yield pb.LogChunk(request=asked.request, data=data, offset=piece.offset)
+                shown = data if lines is None else lines.put_before(data, piece.offset, piece.dropped)
+                for begin in range(0, len(shown), outputs.PIECE_BYTES):
+                    part = shown[begin : begin + outputs.PIECE_BYTES]
+                    yield pb.LogChunk(request=asked.request, data=part, offset=piece.offset, timed=timed)
                 if not left or piece.offset + len(data) >= end:
                     return
-        yield pb.LogChunk(request=asked.request)
+        yield pb.LogChunk(request=asked.request, timed=timed)
 
-    async def _found(self, path: Path, asked: pb.SendLog) -> pb.LogMatches:
+    async def _found(self, path: Path, asked: pb.SendLog, offset: int) -> pb.LogMatches:
         """Search an output in a thread; a few at a time, so that searches leave the node to its tasks."""
         wanted = asked.search
         async with self._searching:
@@ -328,7 +367,7 @@ class LaunchBuilder:
                 output_search.search,
                 path,
                 wanted.text.encode("utf-8", "surrogateescape"),
-                offset=max(0, asked.offset),
+                offset=offset,
                 limit=wanted.most or 1,
                 match_case=wanted.match_case,
                 context=wanted.context,

@@ -30,6 +30,7 @@ from gpuyard.live.agent.identity import Identities, own_account
 from gpuyard.live.agent.inventory import GpuDevice, SelectedGpus, detect
 from gpuyard.live.agent.launch_builder import LaunchBuilder
 from gpuyard.live.agent.link import AgentLink, LinkOptions, channel_to
+from gpuyard.live.agent.output_times import begin_to_note
 from gpuyard.live.agent.settings import AgentSettings
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor.paths import mark_of
@@ -180,6 +181,7 @@ class AgentNode:
         self._accept_cluster = accept_cluster
         self._folder = folder
         self._outputs = folder / "output"
+        begin_to_note(self._outputs)
         self._inventory = _inventory(settings, self._busy)
         self._devices: tuple[GpuDevice, ...] = self._inventory.devices()
         executor = settings.executor

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpuyard.core.domain.values import Value
 from gpuyard.live.agent.supervisor.messages import AttemptKey
+from gpuyard.live.agent.supervisor.output_times import NEW, times_path
 
 PIECE_BYTES = 64 * 1024
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 0.5
@@ -102,7 +103,7 @@ def prune(folder: Path, keep_bytes: int, keep_files: int, keep_seconds: float, k
         except OSError:
             continue
         if str(path) not in held:
-            found.append((status.st_mtime, status.st_blocks * 512, str(path)))
+            found.append((status.st_mtime, status.st_blocks * 512 + _bytes_of_times(path), str(path)))
     found.sort()
     total = sum(size for _, size, _ in found)
     oldest = time.time() - keep_seconds
@@ -113,8 +114,17 @@ def prune(folder: Path, keep_bytes: int, keep_files: int, keep_seconds: float, k
         path = Path(name)
         try:
             path.unlink(missing_ok=True)
+            for times in (times_path(name), f"{times_path(name)}{NEW}"):
+                Path(times).unlink(missing_ok=True)
             freed += size
             path.parent.rmdir()
         except OSError:
             continue  # not removable, or the folder has other files
     return freed
+
+
+def _bytes_of_times(output: Path) -> int:
+    try:
+        return Path(times_path(str(output))).lstat().st_blocks * 512
+    except OSError:
+        return 0

@@ -205,7 +205,13 @@ class Scheduler:
         self.queue_pages = QueuePages(self.queries, views, self.worker_pools, clock=clock)
         self.notice_policy = options.notices
         self.notices = TaskNotices(
-            self.loop, self.queries, views, options.notices, clock=self.clock, external_url=options.external_url
+            self.loop,
+            self.queries,
+            views,
+            options.notices,
+            clock=self.clock,
+            run_beside=self.agents.run_beside,
+            external_url=options.external_url,
         )
         self.jobs = BackgroundJobs()
         self.timelines = Timelines(views, stores.archive, self.worker_pools)

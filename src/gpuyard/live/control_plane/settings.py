@@ -127,6 +127,8 @@ LEAST_SECONDS = {
     "scheduler.task_timeout": 1.0,
     "scheduler.grace": 0.1,
     "scheduler.max_grace": 0.1,
+    "scheduler.longest_booking": 60.0,
+    "scheduler.book_ahead": 60.0,
     "replication.heartbeat_interval": 0.1,
     "replication.heartbeat_timeout": 1.0,
     "replication.single_copy_after": 1.0,
@@ -248,6 +250,10 @@ class SchedulerSection(Section, frozen=True):
     """Maximum number of waiting tasks; 0: limited by memory only."""
     members_may_book: bool = False
     """Whether members may book GPUs for their tenant; admins and operators always may."""
+    longest_booking: Duration = Duration(ENGINE.longest_booking_seconds)
+    """Maximum length of a booking or a maintenance window."""
+    book_ahead: Duration = Duration(ENGINE.book_ahead_seconds)
+    """How far in the future a booking may begin."""
 
 
 class ReplicationSection(Section, frozen=True):
@@ -509,6 +515,8 @@ class NotificationsSection(Section, frozen=True):
     """The name of an entry of `alerts.mail`, whose server and sender are used; empty: no mail."""
     mail_domains: Annotated[list[HostPattern], Meta(max_length=1000)] = []
     """Domains of mail addresses; empty: none."""
+    commands: bool = True
+    """Whether tasks may have commands run on their nodes, as their users."""
 
 
 class TracingSection(Section, frozen=True):
@@ -684,6 +692,8 @@ def engine_settings_of(settings: ServerSettings) -> Settings:
         model_affinity=said.model_affinity,
         queue_size=said.queue_size,
         max_open_tasks=MOST_OPEN_TASKS,
+        longest_booking_seconds=float(said.longest_booking),
+        book_ahead_seconds=float(said.book_ahead),
     )
 
 
@@ -785,6 +795,7 @@ def notice_policy_of(settings: ServerSettings) -> NoticePolicy:
         said.local,
         None if mail is None or not said.mail else _mail_of(mail),
         tuple(said.mail_domains),
+        said.commands,
     )
 
 

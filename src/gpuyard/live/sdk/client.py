@@ -539,6 +539,7 @@ class ClusterOperations:
         node: str | None = None,
         offset: int | None = None,
         limit: int | None = None,
+        since: datetime | float | str | None = None,
     ) -> Steps[SearchAnswer]:
         """Return the lines of a task's output that contain a text; the node searches. Continue at `next_offset`."""
         asked: dict[str, object] = {
@@ -549,6 +550,7 @@ class ClusterOperations:
             "node": node,
             "offset": offset,
             "limit": limit,
+            "since": _instant(since),
         }
         return ask("GET", f"{of_task(task)}/logs", SearchAnswer, query=asked | same(task))
 
@@ -567,14 +569,23 @@ class ClusterOperations:
         attempt: int | None = None,
         node: str | None = None,
         offset: int | None = None,
+        since: datetime | float | str | None = None,
+        until: datetime | float | str | None = None,
+        timestamps: bool = False,
     ) -> ItemSteps[bytes]:
-        """Yield the output of a task in pieces as they arrive; with `follow`, until it ends. `tail` is in bytes."""
+        """Yield the output of a task in pieces as they arrive; with `follow`, until it ends. `tail` is in bytes.
+
+        `since` and `until` are a `datetime` (without a time zone: local time), seconds since 1970, or RFC 3339.
+        """
         query: dict[str, object] = {
             "follow": follow or None,
             "tail": tail,
             "attempt": attempt,
             "node": node,
             "offset": offset,
+            "since": _instant(since),
+            "until": _instant(until),
+            "timestamps": timestamps or None,
         }
         query |= same(task)
         return _stream(f"{of_task(task)}/logs", query)
@@ -873,8 +884,8 @@ class ClusterOperations:
             gpu_count=count,
             gpu_model=model or gpu_model,
             nodes=list(nodes) if nodes is not None else None,
-            begins_at=None if begins_at is None else begins_at.astimezone(UTC).isoformat(),
-            ends_at=None if ends_at is None else ends_at.astimezone(UTC).isoformat(),
+            begins_at=_instant(begins_at),
+            ends_at=_instant(ends_at),
             seconds=None if duration is None else seconds_in(duration),
             tenant_id=tenant_id,
             maintenance=maintenance or None,
@@ -1409,6 +1420,11 @@ def _in_part(body: dict[str, Any], within: Mapping[int, int], made: Sequence[Seq
                 raise WrongInput(f"{ref} is not in the list before the tasks that depend on it.")
         waits[name] = found
     return {**body, **waits}
+
+
+def _instant(given: datetime | float | str | None) -> str | float | None:
+    """Return an instant as the API reads it; a `datetime` without a time zone is local time."""
+    return given.astimezone(UTC).isoformat() if isinstance(given, datetime) else given
 
 
 def _request(fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -419,7 +419,7 @@ class SchedulerMessage(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., received: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., heard: _Optional[float] = ..., patience_seconds: _Optional[float] = ..., hash: _Optional[str] = ..., goodbye: _Optional[bool] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("task", "attempt", "origin", "launch", "start", "stop", "suspend", "resume", "send_log", "stray", "extend", "remove_checkpoint", "open_channel")
+    __slots__ = ("task", "attempt", "origin", "launch", "start", "stop", "suspend", "resume", "send_log", "stray", "extend", "remove_checkpoint", "open_channel", "run_command")
     TASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
@@ -433,6 +433,7 @@ class Command(_message.Message):
     EXTEND_FIELD_NUMBER: _ClassVar[int]
     REMOVE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     OPEN_CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    RUN_COMMAND_FIELD_NUMBER: _ClassVar[int]
     task: int
     attempt: int
     origin: int
@@ -446,7 +447,8 @@ class Command(_message.Message):
     extend: Extend
     remove_checkpoint: RemoveCheckpoint
     open_channel: OpenChannel
-    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., origin: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., remove_checkpoint: _Optional[_Union[RemoveCheckpoint, _Mapping]] = ..., open_channel: _Optional[_Union[OpenChannel, _Mapping]] = ...) -> None: ...
+    run_command: RunCommand
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., origin: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., remove_checkpoint: _Optional[_Union[RemoveCheckpoint, _Mapping]] = ..., open_channel: _Optional[_Union[OpenChannel, _Mapping]] = ..., run_command: _Optional[_Union[RunCommand, _Mapping]] = ...) -> None: ...
 
 class Launch(_message.Message):
     __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name", "run_as", "request_id", "grace_seconds", "submitted_us", "restart_reason", "snapshot", "files", "store_result", "submit_host", "environment_python", "umask", "limits", "console")
@@ -606,19 +608,50 @@ class Extend(_message.Message):
     seconds_left: float
     def __init__(self, seconds_left: _Optional[float] = ...) -> None: ...
 
+class RunCommand(_message.Message):
+    __slots__ = ("request", "launch", "env", "timeout_seconds")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    request: str
+    launch: Launch
+    env: _containers.ScalarMap[str, str]
+    timeout_seconds: float
+    def __init__(self, request: _Optional[str] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
+
+class CommandResult(_message.Message):
+    __slots__ = ("failed",)
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    failed: str
+    def __init__(self, failed: _Optional[str] = ...) -> None: ...
+
 class SendLog(_message.Message):
-    __slots__ = ("request", "offset", "limit", "follow", "search")
+    __slots__ = ("request", "offset", "limit", "follow", "search", "since", "until", "timestamps")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
     request: str
     offset: int
     limit: int
     follow: bool
     search: LogSearch
-    def __init__(self, request: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., follow: _Optional[bool] = ..., search: _Optional[_Union[LogSearch, _Mapping]] = ...) -> None: ...
+    since: float
+    until: float
+    timestamps: bool
+    def __init__(self, request: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., follow: _Optional[bool] = ..., search: _Optional[_Union[LogSearch, _Mapping]] = ..., since: _Optional[float] = ..., until: _Optional[float] = ..., timestamps: _Optional[bool] = ...) -> None: ...
 
 class LogSearch(_message.Message):
     __slots__ = ("text", "match_case", "context", "most")
@@ -655,18 +688,22 @@ class LogMatches(_message.Message):
     def __init__(self, matches: _Optional[_Iterable[_Union[LogMatch, _Mapping]]] = ..., next_offset: _Optional[int] = ...) -> None: ...
 
 class LogChunk(_message.Message):
-    __slots__ = ("request", "data", "offset", "error", "found")
+    __slots__ = ("request", "data", "offset", "error", "found", "ran", "timed")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     FOUND_FIELD_NUMBER: _ClassVar[int]
+    RAN_FIELD_NUMBER: _ClassVar[int]
+    TIMED_FIELD_NUMBER: _ClassVar[int]
     request: str
     data: bytes
     offset: int
     error: str
     found: LogMatches
-    def __init__(self, request: _Optional[str] = ..., data: _Optional[bytes] = ..., offset: _Optional[int] = ..., error: _Optional[str] = ..., found: _Optional[_Union[LogMatches, _Mapping]] = ...) -> None: ...
+    ran: CommandResult
+    timed: bool
+    def __init__(self, request: _Optional[str] = ..., data: _Optional[bytes] = ..., offset: _Optional[int] = ..., error: _Optional[str] = ..., found: _Optional[_Union[LogMatches, _Mapping]] = ..., ran: _Optional[_Union[CommandResult, _Mapping]] = ..., timed: _Optional[bool] = ...) -> None: ...
 
 class LogReceipt(_message.Message):
     __slots__ = ()

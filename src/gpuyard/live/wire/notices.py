@@ -1,4 +1,4 @@
-"""Notices of a task as text: `end,fail:https://chat.example.org/hook`, `start,end,each:mailto:me@example.org`."""
+"""Notices of a task as text: `end,fail:https://chat.example.org/hook`, `start,end,each:mailto:me@example.org`, `end:cmd:./done`."""
 
 from typing import Annotated, TypeAlias
 
@@ -13,12 +13,14 @@ NoticeText: TypeAlias = Annotated[
     Meta(
         min_length=1,
         max_length=LONGEST_NOTICE,
-        description="start, end or fail, or several with commas, a colon, and a web address or mailto: with mail addresses",
+        description="start, end or fail, or several with commas, a colon, and a web address, mailto: with mail addresses, "
+        "or cmd: with a command that runs on the node",
     ),
 ]
 MAIL = "mailto:"
+COMMAND = "cmd:"
 EACH = "each"
-_SCHEMES = ("http://", "https://", MAIL)
+_SCHEMES = ("http://", "https://", MAIL, COMMAND)
 
 
 def notice_of(text: str) -> TaskNotice:
@@ -29,8 +31,8 @@ def notice_of(text: str) -> TaskNotice:
         raise _wrong(f"{text[:60]!r} does not say when; write end,fail:{text[:60]}.")
     if not colon or not target.startswith(_SCHEMES):
         raise _wrong(
-            f"{text[:60]!r} is not a notice; write start, end or fail, a colon, and a web address or mailto:ADDRESS, "
-            "such as end,fail:mailto:me@example.org."
+            f"{text[:60]!r} is not a notice; write start, end or fail, a colon, and a web address, mailto:ADDRESS or "
+            "cmd:COMMAND, such as end,fail:mailto:me@example.org."
         )
     said = [word.strip() for word in words.split(",") if word.strip()]
     unknown = [word for word in said if word not in {*Moment, EACH}]
@@ -39,7 +41,10 @@ def notice_of(text: str) -> TaskNotice:
         raise _wrong(
             f"{(unknown or [words])[0][:60]!r} is not an occasion; use start, end and fail, and each for arrays."
         )
-    if any(not letter.isprintable() or letter == " " for letter in target):
+    if target.startswith(COMMAND):
+        if not target.removeprefix(COMMAND).strip() or "\0" in target:
+            raise _wrong("The command of a notice must not be empty; write end:cmd:COMMAND.")
+    elif any(not letter.isprintable() or letter == " " for letter in target):
         raise _wrong("The target of a notice must not contain spaces or control characters.")
     return TaskNotice(moments, target, each=EACH in said)
 

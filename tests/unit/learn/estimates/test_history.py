@@ -5,7 +5,14 @@ from random import Random
 import pytest
 
 from gpuyard.core.domain.task import Estimate
-from gpuyard.learn.estimates.history import LEAST_RUNS, MOST_KINDS, HistoryPredictor, TaskFeatures, features_from
+from gpuyard.learn.estimates.history import (
+    LEAST_KIND_RUNS,
+    LEAST_RUNS,
+    MOST_KINDS,
+    HistoryPredictor,
+    TaskFeatures,
+    features_from,
+)
 
 ANN = TaskFeatures("ann", "", "train", 8.0)
 
@@ -129,3 +136,24 @@ def test_names_that_never_recur_do_not_fill_the_memory() -> None:
         history.ended(TaskFeatures("ann", "", f"run-{place}", 1.0), 10.0, 0.0)
     assert len(history._kinds) == MOST_KINDS
     assert told(history, TaskFeatures("ann", "", "run-0", 1.0)).runs == 50
+
+
+def test_an_estimate_is_from_other_work_until_enough_tasks_of_the_user_and_kind_have_ended() -> None:
+    history = HistoryPredictor()
+    for _ in range(100):
+        history.ended(features_from("t", "ann", "", "", "true", 1.0), 1.0, 0.0)
+    trial, other = (features_from("t", user, "", "", "python train.py --lr 0.1", 1.0) for user in ("ann", "bob"))
+    for number in range(LEAST_KIND_RUNS):
+        assert told(history, trial).from_other_work
+        history.ended(features_from("t", "ann", "", "", f"python train.py --lr 0.{number}", 1.0), 600.0, 0.0)
+    assert not told(history, trial).from_other_work
+    assert told(history, other).from_other_work
+    assert told(history, trial._replace(gpus=8.0)).from_other_work
+
+
+def test_leases_of_a_user_and_size_are_one_kind() -> None:
+    history, lease = HistoryPredictor(), features_from("t", "ann", "", "", None, 1.0)
+    for _ in range(LEAST_KIND_RUNS):
+        history.ended(lease, 600.0, 0.0)
+    assert not told(history, lease).from_other_work
+    assert told(history, features_from("t", "bob", "", "", None, 1.0)).from_other_work

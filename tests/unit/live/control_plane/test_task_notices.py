@@ -1,20 +1,25 @@
 """Who may be told about tasks, how notices are written, and how messages are sent."""
 
 import asyncio
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec import json
 
 from gpuyard.core.domain.notice import Moment, PendingNotice, TaskNotice
-from gpuyard.core.domain.values import TaskId
+from gpuyard.core.domain.values import TaskId, TaskStatus
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.alerts.receivers.mail import Mail
 from gpuyard.live.control_plane.alerts.receivers.notification import NotDelivered
+from gpuyard.live.control_plane.nodes.outputs import NodeUnreachable
 from gpuyard.live.control_plane.task_notices.message import sentence_of
 from gpuyard.live.control_plane.task_notices.policy import NoticePolicy, TargetForbidden, is_local
 from gpuyard.live.control_plane.task_notices.service import TaskNotices
 from gpuyard.live.wire.notices import notice_of, notice_text
+from gpuyard.live.wire.task_answers import TaskAnswer
+from tests.unit.live.sdk.fake_server import task as answered
 
 MAIL = Mail("ops", "smtp.example.org", 25, "yard@example.org", ("ops@example.org",), "none")
 POLICY = NoticePolicy(("chat.example.org", "*.hooks.example.org"), mail=MAIL, mail_domains=("example.org",))
@@ -26,6 +31,7 @@ POLICY = NoticePolicy(("chat.example.org", "*.hooks.example.org"), mail=MAIL, ma
         ("end:https://x.example/a:b", TaskNotice((Moment.END,), "https://x.example/a:b")),
         ("fail,start:mailto:a@b.c,d@e.f", TaskNotice((Moment.START, Moment.FAIL), "mailto:a@b.c,d@e.f")),
         ("end, each:http://x.example", TaskNotice((Moment.END,), "http://x.example", each=True)),
+        ("end:cmd:./done 'a b' | tee x:y", TaskNotice((Moment.END,), "cmd:./done 'a b' | tee x:y")),
     ],
 )
 def test_a_notice_is_read_and_written(text: str, meant: TaskNotice) -> None:
@@ -42,7 +48,9 @@ def test_a_notice_is_read_and_written(text: str, meant: TaskNotice) -> None:
         ("ende:https://x.example", "'ende' is not an occasion"),
         ("each:https://x.example", "is not an occasion"),
         ("end:https://x.example/a b", "must not contain spaces"),
-        ("end:cmd:rm -rf /", "is not a notice"),
+        ("end:exec:rm -rf /", "is not a notice"),
+        ("end:cmd: ", "must not be empty"),
+        ("cmd:./done", "does not say when"),
     ],
 )
 def test_a_wrong_notice_gets_a_sentence(text: str, said: str) -> None:
@@ -82,6 +90,11 @@ def test_a_listed_target_is_allowed(target: str) -> None:
 )
 def test_another_target_is_refused_with_the_setting_or_the_mistake(target: str, said: str) -> None:
     assert said in (POLICY.wrong(target) or "")
+
+
+def test_commands_can_be_forbidden() -> None:
+    assert NoticePolicy().wrong("cmd:./done") is None
+    assert "notifications.commands" in (NoticePolicy(commands=False).wrong("cmd:./done") or "")
 
 
 def test_by_default_nobody_may_be_told() -> None:
@@ -146,8 +159,56 @@ def test_no_target_ends_the_service(
 
     monkeypatch.setattr(Mail, "deliver", fails)
     service = TaskNotices(
-        cast(Any, None), cast(Any, SimpleNamespace(answer=nothing)), cast(Any, None), POLICY, clock=lambda: 7.0
-    )
+        cast(Any, None), cast(Any, SimpleNamespace(answer=nothing)), cast(Any, None), POLICY,
+        clock=lambda: 7.0, run_beside=cast(Any, None),
+    )  # fmt: skip
     pending = PendingNotice(TaskId(1), 1, Moment.END, f"mailto:{local_part}@example.org", 5.0)
     tried = asyncio.run(service._try(pending, 1))
     assert tried.result == (None if problem is None else (False, "It could not be sent: UnicodeError."))
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        ("", (True, "")),
+        ("The command ended with exit code 4.", (False, "The command ended with exit code 4.")),
+        (NodeUnreachable("Node n1 is not connected."), None),
+    ],
+)
+def test_a_command_is_repeated_only_if_its_node_could_not_be_asked(
+    answer: str | Exception, result: tuple[bool, str] | None
+) -> None:
+    ran: list[tuple[str, str]] = []
+
+    async def run(task: TaskAnswer, shell: str, env: Mapping[str, str], _: float) -> str:
+        ran.append((shell, f"{env['GPUYARD_NOTICE']} {env['GPUYARD_TASK_STATUS']} {task.node_ids}"))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    service = service_of(answered(7, TaskStatus.SUCCESS, attempts=1, node_ids=["n1"]), run)
+    tried = asyncio.run(service._try(PendingNotice(TaskId(7), 0, Moment.END, "cmd:./done", 5.0), 1))
+    assert tried.result == result
+    assert ran == [("./done", "end success ['n1']")]
+    assert (tried.again_at > 7.0) == (result is None)
+
+
+def test_a_command_of_a_task_that_never_ran_is_given_up() -> None:
+    async def run(*_: object) -> str:
+        raise AssertionError("there is no node to run it")
+
+    service = service_of(answered(7, TaskStatus.CANCELLED), run)
+    tried = asyncio.run(service._try(PendingNotice(TaskId(7), 0, Moment.END, "cmd:./done", 5.0), 1))
+    assert tried.result == (False, "The task never ran on a node that could run the command.")
+
+
+def service_of(task: TaskAnswer, run: Any) -> TaskNotices:
+    """Return a service that knows one task."""
+
+    async def known(_: TaskId) -> tuple[None, bytes]:
+        return None, json.encode(task)
+
+    return TaskNotices(
+        cast(Any, None), cast(Any, SimpleNamespace(answer=known)), cast(Any, None), POLICY,
+        clock=lambda: 7.0, run_beside=run,
+    )  # fmt: skip

@@ -13,6 +13,7 @@ from gpuyard.core.engine.lifecycle.bookings import drop_reservations_on, end_boo
 from gpuyard.core.engine.scheduling.bookings import choose_gpus, maintenance_parts
 from gpuyard.core.engine.state import BookingRecord, State
 
+DAY = 86400.0
 MOST_BOOKINGS = 1000
 """Maximum number of bookings that have not ended: each costs time in every decision about its nodes."""
 MOST_OF_TENANT = 500
@@ -45,6 +46,11 @@ def _wrong(state: State, asked: command.MakeBooking) -> Refusal | None:
             return no.NotFinite(field)
     if asked.ends_at <= max(asked.begins_at, state.now):
         return no.BookingTimes()
+    settings, begins_at = state.settings, max(asked.begins_at, state.now)
+    if begins_at - state.now > settings.book_ahead_seconds:
+        return no.BookingTooFar((begins_at - state.now) / DAY, settings.book_ahead_seconds / DAY)
+    if asked.ends_at - begins_at > settings.longest_booking_seconds:
+        return no.BookingTooLong((asked.ends_at - begins_at) / DAY, settings.longest_booking_seconds / DAY)
     if not asked.tenant:
         return no.EmptyName("tenant")
     for node in asked.nodes:

@@ -164,7 +164,8 @@ def reserve(context: Context, task: OpenTask, shape: Shape, cause: Cause | None)
     need, left = shape.need_milli, left_for(task, state.classes, before).least
     if need and need > left:
         return
-    found = promise(state, task, shape, context.at, before, closed=shape.above_quota(left))
+    not_now = closed_by_bookings(state, task, shape, context.at) if state.booked & shape.eligible else 0
+    found = promise(state, task, shape, context.at, before, closed=shape.above_quota(left), not_now=not_now)
     if found is None:
         return
     context.emit(

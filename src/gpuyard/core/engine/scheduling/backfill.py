@@ -25,10 +25,11 @@ from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
+from gpuyard.core.domain.booking import Booking
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, NodeId, Preemption
 from gpuyard.core.engine.phases import ACTIVE, HOLDING, Phase, Stopping, Suspended, Suspending
-from gpuyard.core.engine.state import Reservation, State, holds_gpus
+from gpuyard.core.engine.state import BookingRecord, Reservation, State, holds_gpus
 from gpuyard.core.engine.task import UNKNOWN, OpenTask, Side
 from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
@@ -38,6 +39,10 @@ from gpuyard.core.placement.topology import mask_of
 
 STOP_TAKES_SECONDS = 30.0
 """Seconds for which a task that is being stopped is expected to keep its GPUs."""
+ASSUMED_SECONDS = 24 * 3600.0
+"""Seconds for which a task is expected to run before a booking if nothing is known about its run time."""
+ROUNDING = 1e-3
+"""Seconds by which an end and the begin of a booking may overlap."""
 
 
 class ResourceAmount(NamedTuple):
@@ -59,6 +64,8 @@ class ResourceAmount(NamedTuple):
 
 
 NOTHING = ResourceAmount(0, 0, 0)
+EVERYTHING = ResourceAmount(1 << 40, 1 << 40, 1 << 40)
+"""What a maintenance window takes of a node: no task fits beside it, not even one that needs nothing."""
 _when = itemgetter(0)
 
 
@@ -188,9 +195,19 @@ def is_unreachable(state: State, reservation: Reservation) -> bool:
     return False
 
 
+class RoomChange(NamedTuple):
+    """A change of the free room of a device group at an instant."""
+
+    at: float
+    change: ResourceAmount
+    keeps_away_seconds: float | None = None
+    """If room is taken: a task that needs it must not start less than this long before. None: room is released."""
+
+
 def earliest(
     state: State,
     device_group: DeviceGroup,
+    task: OpenTask,
     shape: Shape,
     seconds: float,
     at: float,
@@ -198,22 +215,25 @@ def earliest(
     reservations: Sequence[Reservation],
     not_before: float,
     side: Side = "high",
+    not_now: bool = False,
 ) -> float:
-    """Return the first instant from which a device group has room for one part of a shape.
+    """Return the first instant from which a device group has room for one part of a task of this shape.
 
-    The room lasts for `seconds` and leaves enough for the given reservations; UNKNOWN: no such instant is known.
+    The room lasts for `seconds` and leaves enough for the given reservations. Bookings keep the task away for as long as
+    it counts as running where GPUs are booked, whatever `side` is. `not_now`: it is known that bookings keep it from
+    starting now. UNKNOWN: no such instant is known.
     """
     need = need_of(shape, device_group)
     free = ResourceAmount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free)
     steps = [
-        (when, freed)
+        RoomChange(when, freed)
         for when, freed, _ in (
             ends_on(state, device_group, at, side) if _has_an_end(state, device_group.host.spec.id) else ()
         )
         if when != UNKNOWN
     ]
     if state.bookings:
-        steps, free = _with_bookings(state, device_group, shape, steps, free, at)
+        steps, free = _with_bookings(state, device_group, task, shape, steps, free, at, side)
     for reservation in reservations:
         if reservation.device_groups & device_group.bit:
             taken = need_of(reservation.shape, device_group)
@@ -221,52 +241,131 @@ def earliest(
                 free = free.plus(taken, -1)
                 continue
             starts = max(reservation.starts_at, at)
-            steps.append((starts, NOTHING.plus(taken, -1)))
-            steps.append((starts + seconds_on(device_group, reservation.task, reservation.shape, at, side), taken))
-    steps.sort(key=lambda step: step[0])
-    # sweep over releases and reserved starts; `candidate` is the start of the current interval with enough room
-    candidate = not_before if free.covers(need) else None
-    for when, change in steps:
-        if when == UNKNOWN or (candidate is not None and when >= candidate + seconds):
+            steps.append(RoomChange(starts, NOTHING.plus(taken, -1), seconds))
+            steps.append(
+                RoomChange(starts + seconds_on(device_group, reservation.task, reservation.shape, at, side), taken)
+            )
+    found = _first_room(need, free, steps, not_before, not_now=not_now)
+    own = state.bookings.get(shape.resources.booking)
+    if own is not None and need.gpus and found != UNKNOWN:
+        within = _room_within(state, own, device_group, need, reservations, found, at, side)
+        if within > found:
+            found = UNKNOWN if within == UNKNOWN else _first_room(need, free, steps, within)
+    return found
+
+
+def _first_room(
+    need: ResourceAmount, free: ResourceAmount, steps: list[RoomChange], not_before: float, *, not_now: bool = False
+) -> float:
+    """Return the first instant, not before the given one, from which there is room; UNKNOWN: there is none.
+
+    A sweep over the steps: `candidate` is the start of the current interval with enough room.
+    """
+    steps = sorted(steps, key=_when)
+    longest = max((step.keeps_away_seconds or 0.0 for step in steps), default=0.0)
+    candidate = not_before if free.covers(need) and not not_now else None
+    for when, change, keeps_away in steps:
+        if when == UNKNOWN or (candidate is not None and when >= candidate + longest):
             break
         free = free.plus(change)
-        if not free.covers(need):
+        if free.covers(need):
+            if candidate is None:
+                candidate = max(when, not_before)
+        elif keeps_away is not None and candidate is not None and when < candidate + keeps_away:
             candidate = None
-        elif candidate is None:
-            candidate = max(when, not_before)
     return UNKNOWN if candidate is None else candidate
 
 
 def _with_bookings(
     state: State,
     device_group: DeviceGroup,
+    task: OpenTask,
     shape: Shape,
-    steps: list[tuple[float, ResourceAmount]],
+    steps: list[RoomChange],
     free: ResourceAmount,
     at: float,
-) -> tuple[list[tuple[float, ResourceAmount]], ResourceAmount]:
+    side: Side,
+) -> tuple[list[RoomChange], ResourceAmount]:
     """Return releases and free room of a device group as a task outside its bookings finds them.
 
-    What tasks of a booking hold now becomes free for others when it has ended.
+    What tasks of a booking hold becomes free for others when both they and the booking have ended.
     """
     number = device_group.number
+    counts_as = seconds_before_bookings(device_group, task, shape, at) - ROUNDING
     for record in state.bookings.values():
         booking = record.booking
         if number not in record.device_groups or booking.id == shape.resources.booking:
             continue
-        booked = ResourceAmount(record.device_groups[number], 0, 0)
-        if booking.maintenance:
-            booked = ResourceAmount(booked.gpus, device_group.host.spec.cpus, device_group.host.spec.memory_mib)
+        booked = EVERYTHING if booking.maintenance else ResourceAmount(record.device_groups[number], 0, 0)
         if record.begun:
-            for task in state.on_node[device_group.host.spec.id].values():
-                if task.spec.resources.booking == booking.id and isinstance(task.phase, HOLDING):
-                    held = held_on(device_group, task)
-                    booked = booked.plus(ResourceAmount(held.gpus, 0, 0), -1)
+            for other in state.on_node[device_group.host.spec.id].values():
+                if other.spec.resources.booking == booking.id and isinstance(other.phase, HOLDING):
+                    held = ResourceAmount(held_on(device_group, other).gpus, 0, 0)
+                    ends = expected_end(other, at, side)
+                    if ends < booking.ends_at:
+                        steps.append(RoomChange(ends, NOTHING.plus(held, -1), counts_as))
+                        steps.append(RoomChange(booking.ends_at, held))
+                    booked = booked.plus(held, -1)
             free = free.plus(booked, -1)
         else:
-            steps.append((max(booking.begins_at, at), NOTHING.plus(booked, -1)))
-        steps.append((booking.ends_at, booked))
+            away = 0.0 if makes_way(task, booking) else counts_as
+            steps.append(RoomChange(max(booking.begins_at, at), NOTHING.plus(booked, -1), away))
+        steps.append(RoomChange(booking.ends_at, booked))
     return steps, free
+
+
+def _room_within(
+    state: State,
+    own: BookingRecord,
+    device_group: DeviceGroup,
+    need: ResourceAmount,
+    reservations: Sequence[Reservation],
+    not_before: float,
+    at: float,
+    side: Side,
+) -> float:
+    """Return when the booking of a task has GPUs for it that its other tasks do not use; at its end it has no limit."""
+    left = own.device_groups.get(device_group.number, 0)
+    steps = [RoomChange(own.booking.ends_at, EVERYTHING)]
+    for other in state.on_node[device_group.host.spec.id].values():
+        if other.spec.resources.booking == own.booking.id and isinstance(other.phase, HOLDING):
+            held = 1 if other.spec.resources.share and holds_gpus(other.phase) else held_on(device_group, other).gpus
+            left -= held
+            steps.append(RoomChange(expected_end(other, at, side), ResourceAmount(held, 0, 0)))
+    for reservation in reservations:
+        if reservation.shape.resources.booking == own.booking.id and reservation.device_groups & device_group.bit:
+            taken = ResourceAmount(need_of(reservation.shape, device_group).gpus, 0, 0)
+            if reservation.starts_at is None:
+                left -= taken.gpus
+                continue
+            starts = max(reservation.starts_at, at)
+            steps.append(RoomChange(starts, NOTHING.plus(taken, -1), 0.0))
+            steps.append(
+                RoomChange(starts + seconds_on(device_group, reservation.task, reservation.shape, at, side), taken)
+            )
+    return _first_room(ResourceAmount(need.gpus, 0, 0), ResourceAmount(left, 0, 0), steps, not_before)
+
+
+def makes_way(task: OpenTask, booking: Booking) -> bool:
+    """Whether a task can be stopped at the begin of a booking."""
+    return booking.preempt and task.preemption is not Preemption.NEVER
+
+
+def seconds_before_bookings(device_group: DeviceGroup, task: OpenTask, shape: Shape, at: float) -> float:
+    """Return how long a waiting task counts as running where GPUs are booked.
+
+    An estimate from other work says nothing about this task, and a booking must not depend on it.
+    """
+    return _assumed(seconds_on(device_group, task, shape, at, "known"))
+
+
+def left_before_bookings(task: OpenTask, at: float) -> float:
+    """Return the same for a task on the fastest GPU model it names."""
+    return _assumed(task.left_seconds(at, "known"))
+
+
+def _assumed(seconds: float) -> float:
+    return ASSUMED_SECONDS if seconds == UNKNOWN else seconds
 
 
 def seconds_on(device_group: DeviceGroup, task: OpenTask, shape: Shape, at: float, side: Side = "high") -> float:
@@ -293,21 +392,40 @@ def promise(
     reservations: Sequence[Reservation],
     side: Side = "high",
     closed: DeviceGroupMask = 0,
+    *,
+    not_now: DeviceGroupMask = 0,
+    after_maintenance: bool = False,
 ) -> Promise | None:
     """Return the earliest place and time for a task behind the given reservations.
 
-    Only the candidate nodes that are not closed to the task are considered. None: there are not enough of them.
+    Only the candidate nodes that are not closed to the task are considered; with `after_maintenance` also those that open
+    when their maintenance window ends. None: there are not enough of them. `not_now` are device groups in which bookings
+    keep it from starting now.
     """
     device_groups = list(_candidates(state, shape, closed))
+    if after_maintenance:
+        device_groups += _reopening(state, shape, closed)
     if len(device_groups) < shape.nodes:
         return None
     each = _seconds_on_each(device_groups, task, shape, at, side)
+    decided = state.tasks.get(task.id, task)  # `task` may have a newer estimate, by which no booking goes
     own = state.bookings.get(shape.resources.booking)
     begin = at if own is None else max(at, own.booking.begins_at)
     when, starts = begin, [begin]
     for _ in range(4):  # a gang's nodes must be free at the same time: repeat from the latest start
         starts = [
-            earliest(state, device_group, shape, seconds, at, reservations=reservations, not_before=when, side=side)
+            earliest(
+                state,
+                device_group,
+                decided,
+                shape,
+                seconds,
+                at,
+                reservations=reservations,
+                not_before=when,
+                side=side,
+                not_now=bool(not_now & device_group.bit),
+            )
             for device_group, seconds in each
         ]
         ranked = sorted(
@@ -332,7 +450,7 @@ def promise(
 
 def promised_start(state: State, reservation: Reservation, at: float) -> float | None:
     """Return when the nodes of a reservation will be free according to the present state; None: unknown."""
-    before = reservations_before(state, reservation.task, at)
+    before, task = reservations_before(state, reservation.task, at), reservation.task
     starts = at
     for node in reservation.nodes:
         device_groups = [
@@ -342,7 +460,7 @@ def promised_start(state: State, reservation: Reservation, at: float) -> float |
         ]
         each = _seconds_on_each(device_groups, reservation.task, reservation.shape, at)
         free = [
-            earliest(state, device_group, reservation.shape, seconds, at, reservations=before, not_before=at)
+            earliest(state, device_group, task, reservation.shape, seconds, at, reservations=before, not_before=at)
             for device_group, seconds in each
         ]
         starts = max(starts, min(free, default=UNKNOWN))
@@ -365,6 +483,23 @@ def _candidates(state: State, shape: Shape, closed: DeviceGroupMask) -> Iterator
                     yield device_group
 
     return islice(all_of_them(), depth)
+
+
+def _reopening(state: State, shape: Shape, closed: DeviceGroupMask) -> list[DeviceGroup]:
+    """Return the device groups that are closed by maintenance now and open at its end."""
+    found = {
+        number: state.index.device_group(number)
+        for record in state.bookings.values()
+        if record.begun and record.booking.maintenance
+        for number in record.device_groups
+        if without(shape.eligible, closed | state.index.open) >> number & 1
+        and state.index.device_group(number).host.spec.id in record.cordoned
+    }
+    return [
+        device_group
+        for device_group in found.values()
+        if not device_group.host.lost and not device_group.host.away and device_group.usable.bit_count() >= shape.gpus
+    ]
 
 
 def reservations_before(state: State, task: OpenTask, at: float) -> list[Reservation]:

@@ -13,7 +13,8 @@ tasks outside it leave enough of them free.
 
 A task outside the booking is placed on a booked device group only if, at each begin of a booking before its end, the
 tasks that are expected to run then leave enough GPUs. Ends come from timeouts and from the high side of estimates, as
-in `backfill`. A task without either is expected to run for `ASSUMED_SECONDS`, so that a booking in three weeks does not
+in `backfill`, unless an estimate was learned from other work: a hundred commands of a second say nothing about the first
+training. A task without either is expected to run for `ASSUMED_SECONDS`, so that a booking in three weeks does not
 keep GPUs idle until then. A task that may be preempted, for a booking that preempts, is placed as if the booking did
 not exist before its begin.
 
@@ -30,17 +31,20 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import NodeId, Preemption, TaskId
 from gpuyard.core.engine.phases import HOLDING
-from gpuyard.core.engine.scheduling.backfill import ends_on, expected_end, held_on, need_of, seconds_on
+from gpuyard.core.engine.scheduling.backfill import (
+    ROUNDING,
+    ends_on,
+    expected_end,
+    held_on,
+    makes_way,
+    need_of,
+    seconds_before_bookings,
+)
 from gpuyard.core.engine.state import BookingRecord, State, holds_gpus
-from gpuyard.core.engine.task import UNKNOWN, OpenTask
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
 from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape
-
-ASSUMED_SECONDS = 24 * 3600.0
-"""Seconds for which a task without a timeout and an estimate is expected to run."""
-ROUNDING = 1e-3
-"""Seconds by which an end and a begin may overlap."""
 
 
 def closed_by_bookings(state: State, task: OpenTask, shape: Shape, at: float) -> DeviceGroupMask:
@@ -80,19 +84,21 @@ def _obstacle(state: State, task: OpenTask, shape: Shape, device_group: DeviceGr
     need = need_of(shape, device_group).gpus
     if own is not None and need and _used_by(state, own, device_group) + need > own.device_groups[number]:
         return own
-    seconds = seconds_on(device_group, task, shape, at)
-    ends = at + (ASSUMED_SECONDS if seconds == UNKNOWN else seconds) - ROUNDING
+    ends = at + seconds_before_bookings(device_group, task, shape, at) - ROUNDING
     relevant = [
         record
         for record in here
-        if record is not own and (record.begun or (record.booking.begins_at < ends and not _makes_way(task, record)))
+        if record is not own
+        and (record.begun or (record.booking.begins_at < ends and not makes_way(task, record.booking)))
     ]
     closing = next((record for record in relevant if record.booking.maintenance), None)
     if closing is not None:
         return closing
     if not need or not relevant:
         return None
-    ends_here = [(when, taken.gpus, holder) for when, taken, holder in ends_on(state, device_group, at) if taken.gpus]
+    ends_here = [
+        (when, taken.gpus, holder) for when, taken, holder in ends_on(state, device_group, at, "known") if taken.gpus
+    ]
     for record in relevant:
         instant = at if record.begun else record.booking.begins_at
         if own is not None and own.is_active_at(instant):
@@ -101,11 +107,6 @@ def _obstacle(state: State, task: OpenTask, shape: Shape, device_group: DeviceGr
         if _outside(here, ends_here, instant, at) + need + _booked(here, number, instant) > usable:
             return record
     return None
-
-
-def _makes_way(task: OpenTask, record: BookingRecord) -> bool:
-    """Whether a task can be stopped at the begin of a booking."""
-    return record.booking.preempt and task.preemption is not Preemption.NEVER
 
 
 def _booked(here: Iterable[BookingRecord], number: int, instant: float) -> int:
@@ -155,7 +156,7 @@ def late_tasks(
             for task in state.on_node[device_group.host.spec.id].values()
             if isinstance(task.phase, HOLDING)
             and task.spec.resources.booking != booking.id
-            and (until <= at or expected_end(task, at) > until + ROUNDING)
+            and (until <= at or expected_end(task, at, "known") > until + ROUNDING)
         ]
         if booking.maintenance:
             if tasks and device_group is device_group.host.device_groups[0]:
@@ -295,7 +296,7 @@ def _offer(state: State, device_group: DeviceGroup, begins_at: float, ends_at: f
         )
         for instant in begins
     )
-    ends_here = [(when, taken.gpus, holder) for when, taken, holder in ends_on(state, device_group, at)]
+    ends_here = [(when, taken.gpus, holder) for when, taken, holder in ends_on(state, device_group, at, "known")]
     held = _outside(others, ends_here, begins_at, at)
     most = max(0, usable - booked)
     return _Offer(device_group, max(0, min(most, usable - held - booked)), most)

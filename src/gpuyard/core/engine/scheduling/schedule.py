@@ -33,7 +33,7 @@ from gpuyard.core.engine.scheduling.advice import (
     speed_at,
 )
 from gpuyard.core.engine.scheduling.advisor_features import FeatureCache, rows_of, waiting_pays
-from gpuyard.core.engine.scheduling.backfill import reservations_before
+from gpuyard.core.engine.scheduling.backfill import left_before_bookings, reservations_before
 from gpuyard.core.engine.scheduling.bookings import closed_by_bookings, waits_for_booking
 from gpuyard.core.engine.scheduling.preemption import preemptible_gpus
 from gpuyard.core.engine.scheduling.try_place import (
@@ -398,13 +398,13 @@ class SchedulingPass:
     def _place_shorter(self, first: OpenTask, line: Line) -> None:
         """Place tasks of a line that end before a booking, although the first of the line does not."""
         state, context = self.state, self.context
-        least = first.left_seconds(context.at)
+        least = left_before_bookings(first, context.at)
         shorter = [
             (sort_key(state, task, context.at), task, group)
             for group in line.groups.values()
             if group.blocked is None and line.class_blocked[group.class_index] is None
             for key, _, task in group.heap
-            if task.group is group and task.key == key and task.left_seconds(context.at) < least
+            if task.group is group and task.key == key and left_before_bookings(task, context.at) < least
         ]
         for _, task, group in nsmallest(MOST_SHORTER, dict.fromkeys(shorter), key=lambda each: each[0]):
             found = try_place(context, task, line, group)

@@ -37,6 +37,7 @@ from gpuyard.live.agent.supervisor.exit_records import ExitRecords
 from gpuyard.live.agent.supervisor.fenced_attempts import FencedAttempts
 from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Launch, ProcessEnded, ProcessPhase
 from gpuyard.live.agent.supervisor.output import trim
+from gpuyard.live.agent.supervisor.output_times import OutputTimes
 from gpuyard.live.agent.supervisor.process_tree import ProcessTree
 from gpuyard.live.agent.supervisor.shells import ShellNotStarted, open_shell
 from gpuyard.live.agent.supervisor.spawn import (
@@ -94,6 +95,7 @@ class AttemptManager:
         """The holders of shells beside attempts."""
         self._events: list[messages.SupervisorEvent] = []
         self._checked_output_at = 0.0
+        self._output_times = OutputTimes()
 
     # --- beginning ----------------------------------------------------------------------------------------------------
 
@@ -461,7 +463,9 @@ class AttemptManager:
         if at >= self._checked_output_at + OUTPUT_CHECK_SECONDS:
             self._checked_output_at = at
             for attempt in self._process_tree.commands.values():
-                _trim(attempt)
+                if attempt.output:
+                    length = trim(attempt.output, attempt.output_limit_bytes)
+                    self._output_times.note(attempt.output, length, time.time())
             if self.adopted.poll_unwatched():
                 self.sweep()
 
@@ -647,7 +651,9 @@ class AttemptManager:
             self._cgroups.close(attempt.key)
         if not attempt.ours:
             self._clear_exits()
-        _trim(attempt)
+        if attempt.output:
+            trim(attempt.output, attempt.output_limit_bytes)
+            self._output_times.forget(attempt.output)
         attempt.phase = ProcessPhase.ENDED
         attempt.times_out_at = attempt.kill_at = attempt.seconds_left = attempt.begins_by = None
         attempt.end = ProcessEnded(attempt.key, ending, attempt.exit_code, attempt.signal, time.time(), attempt.message)
@@ -709,11 +715,6 @@ class AttemptManager:
     def watcher_pid(self) -> int:
         """The pid of the watcher; 0 if there is none."""
         return self._fences.watcher_pid
-
-
-def _trim(attempt: Attempt) -> None:
-    if attempt.output and attempt.output_limit_bytes > 0:
-        trim(attempt.output, attempt.output_limit_bytes)
 
 
 def _with_env(launch: Launch, env: dict[str, str]) -> Launch:

@@ -59,6 +59,8 @@ from gpuyard.live.control_plane.stores.database import StoreError
 from gpuyard.live.control_plane.views import Views
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import SESSION, attempt_of, health_of, heartbeat_of
+from gpuyard.live.wire.task_answers import TaskAnswer, origin_of
+from gpuyard.live.wire.tasks import parse_task_id
 
 MOST_AWAY_SECONDS = 86_400.0
 """Maximum absence that an agent may announce."""
@@ -204,6 +206,28 @@ class AgentConnections:
         said.launch.run_as = self._run_as(view.spec.tenant, "" if is_owner(view.by) else view.spec.user)
         if with_secrets and view.spec.secrets:
             said.launch.secrets.update(self._secrets(view.id))
+
+    async def run_beside(self, told: TaskAnswer, shell: str, env: Mapping[str, str], seconds: float) -> str:
+        """Run a command on the first node of a task's last attempt, as the user of the task, also after its end.
+
+        Return why it failed, or nothing. It gets the variables of the task without its secrets, which may be gone.
+        """
+        number, attempt = parse_task_id(told.id), told.attempts
+        owner, submitter = is_owner(told.created_by), told.submit_process
+        launch = pb.Launch(
+            shell=shell,
+            env=told.env,
+            work_dir=told.work_dir or "",
+            tenant=told.tenant_id,
+            user=told.user,
+            by_owner=owner,
+            run_as=self._run_as(TenantId(told.tenant_id), "" if owner else told.user),
+            array_index=-1 if told.array_index is None else told.array_index,
+            submit_host="" if submitter is None else submitter.host,
+        )
+        wanted = pb.RunCommand(launch=launch, env=env, timeout_seconds=seconds)
+        ref = AttemptRef(number, attempt, origin_of(told, attempt))
+        return await self.outputs.run_command(NodeId(told.node_ids[0]), ref, wanted)
 
     def _send_to_all(self, task: TaskId, said: pb.Command) -> None:
         view = self._views.tasks.get(task)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import suppress
 from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -45,6 +45,23 @@ class TooManyReaders(GpuyardError):
     """Too many outputs are read at the moment."""
 
 
+class OutputPeriod(NamedTuple):
+    """When the wanted part of an output was written, in seconds since 1970, and whether each line begins with its time."""
+
+    since: float | None = None
+    until: float | None = None
+    timestamps: bool = False
+
+
+EVERYTHING = OutputPeriod()
+
+
+def _too_old(node: NodeId) -> NodeUnreachable:
+    return NodeUnreachable(
+        f"The agent of node {node} does not know when output was written: it is older than the scheduler."
+    )
+
+
 class _Reader:
     """One reader: the next chunk of its output, whether it has left, and whether the node has."""
 
@@ -67,30 +84,38 @@ class Outputs:
         return len(self._readers)
 
     async def read(
-        self, node: NodeId, ref: AttemptRef, *, offset: int, limit: int, follow: bool
+        self, node: NodeId, ref: AttemptRef, *, offset: int, limit: int, follow: bool, times: OutputPeriod
     ) -> AsyncGenerator[bytes, None]:
         """Yield the output of an attempt as its node sends it. Close the iterator to end the stream."""
         session = self._session(node, ref)
         request, reader = token_hex(8), _Reader()
         self._readers[request] = reader
-        asked = pb.SendLog(request=request, offset=offset, limit=limit, follow=follow)
+        asked = pb.SendLog(
+            request=request, offset=offset, limit=limit, follow=follow,
+            since=times.since, until=times.until, timestamps=times.timestamps,
+        )  # fmt: skip
         session.send([attempt_command(ref, send_log=asked)])
         try:
             while (chunk := await self._next_chunk(reader, session)) is not None:
                 if chunk.error:
                     raise NoOutput(chunk.error)
+                if times != EVERYTHING and not chunk.timed:
+                    raise _too_old(node)
                 if chunk.data:
                     yield chunk.data
         finally:
             del self._readers[request]
             reader.left.set()
 
-    async def search(self, node: NodeId, ref: AttemptRef, *, offset: int, wanted: pb.LogSearch) -> pb.LogMatches:
+    async def search(
+        self, node: NodeId, ref: AttemptRef, *, offset: int, wanted: pb.LogSearch, since: float | None = None
+    ) -> pb.LogMatches:
         """Have the node search the output of an attempt."""
         session = self._session(node, ref)
         request, reader = token_hex(8), _Reader()
         self._readers[request] = reader
-        session.send([attempt_command(ref, send_log=pb.SendLog(request=request, offset=offset, search=wanted))])
+        asked = pb.SendLog(request=request, offset=offset, search=wanted, since=since)
+        session.send([attempt_command(ref, send_log=asked)])
         try:
             async with asyncio.timeout(SEARCH_SECONDS):
                 chunk = await self._next_chunk(reader, session)
@@ -108,12 +133,32 @@ class Outputs:
             raise NodeUnreachable(sentence)
         if not chunk.HasField("found"):
             raise NodeUnreachable(f"The agent of node {node} cannot search: it is older than the scheduler.")
+        if since is not None and not chunk.timed:
+            raise _too_old(node)
         return chunk.found
+
+    async def run_command(self, node: NodeId, ref: AttemptRef, wanted: pb.RunCommand) -> str:
+        """Have the node run a command as the user of an attempt; return why it failed, or nothing."""
+        session = self._session(node, ref)
+        wanted.request, reader = token_hex(8), _Reader()
+        self._readers[wanted.request] = reader
+        session.send([attempt_command(ref, run_command=wanted)])
+        try:
+            async with asyncio.timeout(wanted.timeout_seconds + SEARCH_SECONDS):
+                chunk = await self._next_chunk(reader, session)
+        except TimeoutError:
+            raise NodeUnreachable(f"Node {node} did not answer in time; its agent may be older.") from None
+        finally:
+            del self._readers[wanted.request]
+            reader.left.set()
+        if chunk is None or not chunk.HasField("ran"):
+            raise NodeUnreachable(f"Node {node} did not say how the command ended.")
+        return chunk.ran.failed
 
     def _session(self, node: NodeId, ref: AttemptRef) -> AgentSession:
         session = self._sessions.get(node)
         if session is None or not session.connected:
-            raise NodeUnreachable(f"Node {node}, which has the output of task-{ref.task}, is not connected.")
+            raise NodeUnreachable(f"Node {node}, on which task-{ref.task} ran, is not connected.")
         if self.count >= MOST_READERS:
             raise TooManyReaders(f"{MOST_READERS:,} outputs are read at the moment; try again later.")
         return session

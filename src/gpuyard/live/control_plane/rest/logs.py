@@ -3,7 +3,8 @@
 With `follow` the stream continues with the next attempt when an attempt ends and the task does not, and waits for the
 first attempt of a task that has not started. If the request names a node, attempts on other nodes are left out. The
 response begins with the first bytes or after a short wait: until then an error can still be returned as an error
-response. HEAD asks the node for one byte and follows nothing.
+response. HEAD asks the node for one byte and follows nothing. The node knows when each byte was written
+(`agent/output_times.py`), so it also finds `since` and `until`, and puts `timestamps` before lines.
 """
 
 import asyncio
@@ -14,9 +15,10 @@ from typing import Any
 
 from gpuyard.core.domain.values import ENDED, AttemptRef, NodeId, TaskId
 from gpuyard.input.strict import WrongRequest
+from gpuyard.live.control_plane.nodes.outputs import EVERYTHING, OutputPeriod
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.lookup import SAME, find_answer, read_answer
-from gpuyard.live.control_plane.rest.query import Parameter, counted, switch, text
+from gpuyard.live.control_plane.rest.query import Parameter, counted, instant, switch, text
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import TEXT, Response, StreamingResponse, json_response
 from gpuyard.live.wire import agents_pb2 as pb
@@ -45,6 +47,9 @@ PARAMETERS = (
     counted("offset", "Number of bytes to skip at the beginning.", 0, _LARGEST),
     counted("limit", "Maximum number of bytes.", 1, _LARGEST),
     counted("tail", "Only this number of bytes at the end, and what follows.", 0, _LARGEST),
+    Parameter("since", "Only what was written since this time: RFC 3339, or seconds since 1970.", instant),
+    Parameter("until", "Only what was written before this time.", instant),
+    switch("timestamps", "Begin every line with the time at which it was written."),
     counted("attempt", "Number of the attempt (default: the latest).", 1, 1_000_000),
     Parameter("node", "Node of the member (default: the first).", text),
     counted("member", "Number of the member, from 0, instead of its node.", 0, 100_000),
@@ -63,6 +68,7 @@ class _Wanted:
     offset: int
     limit: int
     follow: bool
+    times: OutputPeriod = EVERYTHING
 
 
 async def get_logs(context: AppContext, request: Request) -> Response:
@@ -88,18 +94,35 @@ async def get_logs(context: AppContext, request: Request) -> Response:
     if wrong := next((name for name in ("case", "context") if name in asked), None):
         raise WrongRequest("Contradiction", f"{wrong} is only valid together with search.", wrong)
     follow = asked.get("follow", False)
+    times = OutputPeriod(asked.get("since"), asked.get("until"), asked.get("timestamps", False))
+    _refuse_contradictions(asked, times)
     tail = asked.get("tail")
     limit = asked.get("limit", 0)
     if tail == 0 and not follow:
         return Response(b"", media_type=TEXT)
     offset = asked.get("offset", 0) if tail is None else -tail if tail else AT_THE_END
-    wanted = _Wanted(task, attempt, node, offset, limit, follow)
+    wanted = _Wanted(task, attempt, node, offset, limit, follow, times)
     if request.method == "HEAD":
         await _look(_output(context, replace(wanted, limit=1, follow=False), told))
         chunks = _nothing()
     else:
         chunks = await _begun(_output(context, wanted, told))
     return StreamingResponse(chunks, {"content-type": TEXT}, endless=follow)
+
+
+def _refuse_contradictions(asked: Mapping[str, Any], times: OutputPeriod) -> None:
+    """Refuse parameters that contradict each other."""
+    since, until, _ = times
+    for wrong, other, why in (
+        ("since", "offset", "both name the beginning"),
+        ("until", "follow", "follow goes on until the task ends"),
+        ("until", "tail", "tail counts from the end"),
+        ("timestamps", "limit", "limit counts the bytes of the output alone"),
+    ):
+        if asked.get(wrong) not in {None, False} and asked.get(other) not in {None, False}:
+            raise WrongRequest("Contradiction", f"Give {wrong} or {other}, not both: {why}.", wrong)
+    if since is not None and until is not None and until <= since:
+        raise WrongRequest("WrongParameter", "until must be later than since.", "until")
 
 
 def _member(told: TaskAnswer, asked: Mapping[str, Any]) -> str | None:
@@ -118,7 +141,7 @@ def _member(told: TaskAnswer, asked: Mapping[str, Any]) -> str | None:
 async def _search(context: AppContext, request: Request, task: TaskId, told: TaskAnswer, node: str | None) -> Response:
     """Have the node search the output of an attempt."""
     asked = request.query
-    if wrong := next((name for name in ("follow", "tail") if name in asked), None):
+    if wrong := next((name for name in ("follow", "tail", "until", "timestamps") if name in asked), None):
         raise WrongRequest("Contradiction", f"{wrong} cannot be combined with search.", wrong)
     limit = asked.get("limit", USUAL_MATCHES)
     if limit > MOST_MATCHES:
@@ -132,7 +155,7 @@ async def _search(context: AppContext, request: Request, task: TaskId, told: Tas
         text=asked["search"], match_case=asked.get("case", False), context=asked.get("context", 0), most=limit
     )
     found = await context.scheduler.agents.outputs.search(
-        NodeId(node or told.node_ids[0]), ref, offset=asked.get("offset", 0), wanted=wanted
+        NodeId(node or told.node_ids[0]), ref, offset=asked.get("offset", 0), wanted=wanted, since=asked.get("since")
     )
     following = found.next_offset if found.HasField("next_offset") else None
     return json_response(SearchAnswer([_match(one) for one in found.matches], following, following is not None))
@@ -204,7 +227,8 @@ async def _output(context: AppContext, wanted: _Wanted, told: TaskAnswer) -> Asy
             node = NodeId(wanted.node or nodes[0])
             ref = AttemptRef(wanted.task, attempt, origin)
             outputs = context.scheduler.agents.outputs
-            async with aclosing(outputs.read(node, ref, offset=offset, limit=left, follow=wanted.follow)) as output:
+            reading = outputs.read(node, ref, offset=offset, limit=left, follow=wanted.follow, times=wanted.times)
+            async with aclosing(reading) as output:
                 async for chunk in output:
                     yield chunk
                     left -= len(chunk) if wanted.limit else 0

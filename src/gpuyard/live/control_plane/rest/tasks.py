@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.refusals import NotLonger, TaskIsOver, UnknownTask
 from gpuyard.core.domain.values import ENDED, TaskClass, TaskId, TaskStatus, TenantId
+from gpuyard.core.engine.scheduling.backfill import promised_start
 from gpuyard.core.engine.state import State
 from gpuyard.input.nearest_name import closest_word
 from gpuyard.input.strict import Strict, WrongRequest
@@ -202,12 +203,14 @@ async def _expected_starts(context: AppContext, waiting: list[TaskSummary]) -> d
     ids = [one.id for one in waiting]
 
     def ask(state: State, now: float) -> dict[str, str]:
+        at = max(state.now, now)
         found = {one: state.reservations.get(parse_task_id(one)) for one in ids}
-        return {
-            one: instant_of(max(now, promised.starts_at))
+        starts = {
+            one: at if promised.claim else promised_start(state, promised, at)
             for one, promised in found.items()
-            if promised is not None and promised.starts_at is not None
+            if promised is not None
         }
+        return {one: instant_of(start) for one, start in starts.items() if start is not None}
 
     return await context.scheduler.queries.look(ask)
 

@@ -25,6 +25,17 @@ def sentence_of(pending: PendingNotice, task: TaskAnswer | None) -> str:
     return one_line(f"{name} ended as {task.status}.{why}{of_array}")
 
 
+def variables_of(pending: PendingNotice, task: TaskAnswer) -> dict[str, str]:
+    """Return what a command finds in its environment besides the variables of the task."""
+    return {
+        "GPUYARD_NOTICE": pending.moment.value,
+        "GPUYARD_TASK_STATUS": task.status.value,
+        "GPUYARD_TASK_NAME": task.name,
+        "GPUYARD_TASK_REASON": one_line(task.reason or ""),
+        "GPUYARD_EXIT_CODE": "" if task.exit_code is None else str(task.exit_code),
+    }
+
+
 def body_of(pending: PendingNotice, task: TaskAnswer | None, external_url: str) -> dict[str, Any]:
     """Return the body of a message to a web address."""
     name = format_task_id(pending.task)

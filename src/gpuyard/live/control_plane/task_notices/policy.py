@@ -16,13 +16,20 @@ from urllib.parse import urlsplit
 from gpuyard.live.control_plane.alerts.receivers.mail import Mail
 from gpuyard.live.control_plane.alerts.receivers.notification import NotDelivered
 from gpuyard.live.control_plane.alerts.receivers.webhook import wrong_address
-from gpuyard.live.wire.notices import MAIL
+from gpuyard.live.wire.notices import COMMAND, MAIL
 
 MOST_ADDRESSES = 10
+NO_COMMANDS = (
+    "Tasks may not run commands at their start and end here. An administrator can allow it (notifications.commands)."
+)
 
 
-class TargetForbidden(NotDelivered):
-    """The target of a message is not allowed; trying again does not help."""
+class NotTriedAgain(NotDelivered):
+    """A message could not be delivered, and trying again does not help."""
+
+
+class TargetForbidden(NotTriedAgain):
+    """The target of a message is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +43,13 @@ class NoticePolicy:
     mail: Mail | None = None
     """The server and sender of mail; None: no mail is sent."""
     mail_domains: Sequence[str] = ()
+    commands: bool = True
+    """Whether tasks may have commands run on their nodes, as their users."""
 
     def wrong(self, target: str) -> str | None:
         """Return why a target cannot be used, as a sentence; None: it can."""
+        if target.startswith(COMMAND):
+            return None if self.commands else NO_COMMANDS
         return self._wrong_mail(target) if target.startswith(MAIL) else self._wrong_web(target)
 
     def _wrong_web(self, target: str) -> str | None:

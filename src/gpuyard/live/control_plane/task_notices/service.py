@@ -3,12 +3,16 @@
 What is pending follows from the journal, so a restarted scheduler or a standby that takes over continues with it. A
 message that was sent just before a crash is sent once more: each is delivered at least once. A receiver that refuses is
 asked `len(RETRY_SECONDS) + 1` times by one scheduler; a message older than `OLDEST_SECONDS` is given up at its next failure.
+
+A command is a message, too: the node of the last attempt runs it as the user of the task. If it has run, it is over,
+whatever its exit code; it is repeated only if the node could not be asked.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from msgspec import json
@@ -24,23 +28,29 @@ from gpuyard.live.control_plane.alerts.receivers.notification import SEND_SECOND
 from gpuyard.live.control_plane.alerts.receivers.webhook import post
 from gpuyard.live.control_plane.loop import EngineLoop
 from gpuyard.live.control_plane.queries import TaskQueries
-from gpuyard.live.control_plane.task_notices.message import body_of, sentence_of
-from gpuyard.live.control_plane.task_notices.policy import NoticePolicy, TargetForbidden, addresses_of
+from gpuyard.live.control_plane.task_notices.message import body_of, sentence_of, variables_of
+from gpuyard.live.control_plane.task_notices.policy import NoticePolicy, NotTriedAgain, TargetForbidden, addresses_of
 from gpuyard.live.control_plane.views import Views
-from gpuyard.live.wire.notices import MAIL
+from gpuyard.live.wire.notices import COMMAND, MAIL
 from gpuyard.live.wire.task_answers import TaskAnswer
 from gpuyard.live.wire.tasks import format_task_id
 
 RETRY_SECONDS = (2.0, 10.0, 60.0, 300.0)
 """Time before each further try."""
 OLDEST_SECONDS = 6 * 3600.0
-AT_ONCE = 8
-"""Number of messages that are sent at the same time."""
+AT_ONCE, COMMANDS_AT_ONCE = 8, 4
+"""Number of messages that are sent at the same time, and how many of them are commands."""
+COMMAND_SECONDS = 60.0
+"""How long a command may run."""
 STORAGE_SECONDS = 5.0
 """Time before another try if the result could not be stored."""
 
 log = structlog.get_logger()
 _Key = tuple[TaskId, int, Moment]
+_Sending = tuple[TaskId, int, Moment, bool]
+"""A message that is being sent, and whether it is a command."""
+RunBeside = Callable[[TaskAnswer, str, Mapping[str, str], float], Awaitable[str]]
+"""Runs a command where a task ran, and returns why it failed."""
 _decode = json.Decoder(TaskAnswer).decode
 
 
@@ -65,13 +75,16 @@ class TaskNotices:
         policy: NoticePolicy,
         *,
         clock: Callable[[], float],
+        run_beside: RunBeside,
         external_url: str = "",
     ) -> None:
         self._loop, self._queries, self._views, self._policy = loop, queries, views, policy
         self._clock = clock
+        self._run_beside = run_beside
         self._external_url = external_url
         self._wake = asyncio.Event()
         self._tried: dict[_Key, _Tried] = {}
+        self._sending: dict[_Sending, asyncio.Task[None]] = {}
 
     def hear(self, records: Sequence[Record]) -> None:
         """Look for messages if a task with notices has started or ended."""
@@ -85,6 +98,14 @@ class TaskNotices:
     async def run(self) -> None:
         """Send until cancelled."""
         self._wake.set()  # what an earlier scheduler has left
+        try:
+            await self._keep_sending()
+        finally:
+            for sending in self._sending.values():
+                sending.cancel()
+            await asyncio.gather(*self._sending.values(), return_exceptions=True)
+
+    async def _keep_sending(self) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pause()):
@@ -94,18 +115,36 @@ class TaskNotices:
             keys = {(one.task, one.number, one.moment) for one in pending}
             self._tried = {key: tried for key, tried in self._tried.items() if key in keys}
             due = [one for one in pending if self._is_due(one)]
-            if len(due) > AT_ONCE:
-                self._wake.set()
-            await asyncio.gather(*(self._handle(one) for one in due[:AT_ONCE]))
+            self._begin(due)
+
+    def _begin(self, due: Sequence[PendingNotice]) -> None:
+        """Send as many messages as may be sent at the same time; commands take longer, and leave room for the others."""
+        for one in due:
+            commands = sum(key[3] for key in self._sending)
+            if len(self._sending) >= AT_ONCE:
+                return
+            is_command = one.target.startswith(COMMAND)
+            if is_command and commands >= COMMANDS_AT_ONCE:
+                continue
+            key = (one.task, one.number, one.moment, is_command)
+            self._sending[key] = sending = asyncio.create_task(self._handle(one))
+            sending.add_done_callback(partial(self._sent, key))
+
+    def _sent(self, key: _Sending, _: "asyncio.Task[None]") -> None:
+        self._sending.pop(key, None)
+        self._wake.set()
 
     def _pause(self) -> float | None:
         """Return the seconds until a message is tried again; None: none is."""
-        if not self._tried:
-            return None
-        return max(0.0, min(tried.again_at for tried in self._tried.values()) - self._clock())
+        sending = {key[:3] for key in self._sending}
+        instants = [tried.again_at for key, tried in self._tried.items() if key not in sending]
+        return max(0.0, min(instants) - self._clock()) if instants else None
 
     def _is_due(self, pending: PendingNotice) -> bool:
-        tried = self._tried.get((pending.task, pending.number, pending.moment))
+        key = (pending.task, pending.number, pending.moment)
+        if (*key, pending.target.startswith(COMMAND)) in self._sending:
+            return False
+        tried = self._tried.get(key)
         return tried is None or tried.again_at <= self._clock()
 
     async def _handle(self, pending: PendingNotice) -> None:
@@ -134,7 +173,7 @@ class TaskNotices:
     async def _try(self, pending: PendingNotice, tries: int) -> _Tried:
         try:
             await self._send(pending)
-        except TargetForbidden as error:
+        except NotTriedAgain as error:
             return _Tried(tries, 0.0, (False, str(error)))
         except NotDelivered as error:
             if tries > len(RETRY_SECONDS) or self._clock() - pending.since > OLDEST_SECONDS:
@@ -152,6 +191,9 @@ class TaskNotices:
             raise TargetForbidden(wrong)
         found = await self._queries.answer(pending.task)
         task = None if found is None else _decode(found[1])
+        if pending.target.startswith(COMMAND):
+            await self._run(pending, task)
+            return
         if pending.target.startswith(MAIL):
             assert self._policy.mail is not None
             sentence = sentence_of(pending, task)
@@ -171,6 +213,17 @@ class TaskNotices:
         except OSError as error:
             raise NotDelivered(one_line(str(error))) from None
         await post(pending.target, body, connect_to=address)
+
+    async def _run(self, pending: PendingNotice, task: TaskAnswer | None) -> None:
+        if task is None or not task.attempts or not task.node_ids:
+            raise NotTriedAgain("The task never ran on a node that could run the command.")
+        env = variables_of(pending, task)
+        try:
+            failed = await self._run_beside(task, pending.target.removeprefix(COMMAND), env, COMMAND_SECONDS)
+        except GpuyardError as error:  # the node is not connected
+            raise NotDelivered(one_line(str(error))) from None
+        if failed:
+            raise NotTriedAgain(one_line(failed))
 
 
 def _pending(state: State, now: float) -> list[PendingNotice]:  # noqa: ARG001
