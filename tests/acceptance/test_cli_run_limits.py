@@ -112,7 +112,7 @@ def test_wrong_limits_are_refused_with_the_way_out(cluster: CliCluster, client: 
     for words, sentence in (
         (("--max-running", "2", "--", "true"), "it needs --array or --sweep"),
         (("--array", "4%2", "--max-running", "3", "--", "true"), "--array says that at most 2 run at once; give the limit only once"),
-        (("--array", "4%0", "--", "true"), "array.max_running"),
+        (("--array", "4%0", "--", "true"), "20%4 to run at most 4 at the same time"),
         (("--array", "4%x", "--", "true"), "20%4 to run at most 4 at the same time"),
     ):  # fmt: skip
         done = cluster.call("submit", *words)
@@ -183,10 +183,10 @@ def test_a_task_file_may_wait_for_tasks_that_were_submitted_before(
     client.submit(["sleep", "60"], gpus=4)
     array = client.submit_all("true", array=2, name="earlier")
     file = tmp_path / "tasks.yaml"
-    file.write_text("{name: report, command: 'true', depends_on: [earlier]}\n")
+    file.write_text("name: report\ncommand: 'true'\ndepends_on: earlier\n")
     (task,) = submitted(client, cluster.does("submit", str(file)))
     assert task.depends_on == [each.id for each in array]
-    file.write_text("{name: report, command: 'true', depends_on: [earlyer]}\n")
+    file.write_text("name: report\ncommand: 'true'\ndepends_on: [earlyer]\n")
     done = cluster.call("submit", str(file))
     assert done.returncode != 0
     assert "there is no task 'earlyer'; name a task of this file, or one that was submitted before." in done.stderr

@@ -360,7 +360,7 @@ def _array(text: str | None) -> RequestFields:
     """
     if text is None:
         return {"array": None, "max_running": None}
-    found = fullmatch(r"(?:(0+)-)?([0-9]{1,9})(?:%([0-9]{1,9}))?", text.strip())
+    found = fullmatch(r"(?:(0+)-)?([0-9]{1,9})(?:%([1-9][0-9]{0,8}))?", text.strip())
     if found is None:
         message = (
             f"{text!r} is not a number of copies, such as 20, or 20%4 to run at most 4 at the same time; they are numbered "

@@ -262,6 +262,7 @@ class _RawBatch(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Annotated[list[BatchLimit], Meta(max_length=MOST_IN_A_BATCH)] = []
 
 
+_LIMITS = b'"limits"'
 _decode_raw_batch = json.Decoder(_RawBatch).decode
 _decode_task = json.Decoder(TaskRequest).decode
 _TASK = Strict(TaskRequest)
@@ -283,8 +284,10 @@ def read_large_batch(body: bytes) -> BatchRequest:
     if b"\\u0000" not in body and body.count(b'"tasks"') == 1:
         try:
             batch = _decode_raw_batch(body)
-            tasks = [_decode_task(raw) for raw in batch.tasks]
-            if body.count(b'"limits"') <= 1 and not any(repeated_key(bytes(raw)) for raw in batch.tasks):
+            raws = [bytes(raw) for raw in batch.tasks]
+            tasks = [_decode_task(raw) for raw in raws]
+            own = body.count(_LIMITS) - sum(raw.count(_LIMITS) for raw in raws)  # a task may have such a key, too
+            if own <= 1 and not any(repeated_key(raw) for raw in raws):
                 return BatchRequest(tasks, batch.limits)
         except (MsgspecError, ValueError, RecursionError):
             pass  # what is wrong is said below

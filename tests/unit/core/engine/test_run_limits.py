@@ -155,6 +155,30 @@ def test_a_task_over_the_limit_gets_no_reservation_and_stops_no_other() -> None:
     cluster.runs_out()
 
 
+def test_a_task_that_others_are_stopped_for_has_a_place_already() -> None:
+    cluster = a_cluster(gpus=2, policy="priority", preemption_min_run_seconds=0.0)
+    cluster.is_split(online=0.0, mode=QuotaMode.NONE)
+    cluster.world.stop_seconds = 30.0
+    cluster.submits_many(2, task("low", priority=0, preemption=Preemption.REQUEUE))
+    cluster.passes(10)
+    cluster.submits_many(2, task("a", priority=90), max_running=1)
+    assert isinstance(cluster.why("a-1"), no.WaitingForVictims)
+    assert cluster.why("a-2") == no.RunLimitReached(TaskId(4), TaskId(3), TaskId(4), 1, 1)
+    cluster.passes(30)
+    assert "a-1" in cluster.running()
+    assert "a-2" not in cluster.running()
+
+
+def test_a_task_whose_turn_ends_loses_its_reservation() -> None:
+    cluster = a_cluster(gpus=2, backfill="easy")
+    cluster.submits(task("other", estimate=100))
+    cluster.submits(task("large", gpus=2, estimate=50), task("small", estimate=50), max_running=1)
+    made = [event for event in cluster.events_of("large") if isinstance(event, ReservationMade)]
+    assert made, "it had a turn and found no room"
+    assert cluster.running() == ["other", "small"]
+    assert cluster.reserved_for("large") is None
+
+
 def test_a_limit_of_one_makes_a_sequence_also_if_a_task_is_preempted() -> None:
     cluster = a_cluster(gpus=2, policy="priority", preemption_min_run_seconds=0.0)
     cluster.is_split(online=0.0, mode=QuotaMode.NONE)
