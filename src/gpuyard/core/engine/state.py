@@ -557,18 +557,13 @@ class State:
         if task.shelf is not None:
             take_off(self, task)
         if task.group is not None:
-            self.remove_from_queue(task)
-
-    def remove_from_queue(self, task: OpenTask) -> None:
-        """Remove a task from the queue."""
-        assert task.group is not None
-        line = task.group.line
-        if line.blocked is not None and self.policy.spares is not None and self.may_preempt():
-            # the next task of the line may preempt tasks that the policy spared from this one
-            self.queue.wake(line, Cause(CauseKind.QUEUE_CHANGED, task=task.id))
-        self.queue.remove(task)
-        if not self.backfills:
-            self.queue.order_changed(Cause(CauseKind.QUEUE_CHANGED, task=task.id))
+            line = task.group.line
+            if line.blocked is not None and self.policy.spares is not None and self.may_preempt():
+                # the next task of the line may preempt tasks that the policy spared from this one
+                self.queue.wake(line, Cause(CauseKind.QUEUE_CHANGED, task=task.id))
+            self.queue.remove(task)
+            if not self.backfills:
+                self.queue.order_changed(Cause(CauseKind.QUEUE_CHANGED, task=task.id))
 
     # reservations
 

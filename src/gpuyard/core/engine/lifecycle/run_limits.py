@@ -254,6 +254,8 @@ def _withdraw(state: "State", shelf: Shelf) -> None:
     """Take the turn of the last task admitted, and its reservation."""
     last = shelf.last_admitted()
     shelf.count -= 1
-    state.remove_from_queue(last)
+    last.shelf = None  # it leaves the queue only
+    state.leave_queue(last)
+    last.shelf = shelf
     state.end_reservation(last.id)
     shelf.park(last)
