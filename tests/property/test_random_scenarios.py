@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.events import AttemptResuming, TaskEnded, TaskPlaced, TaskSubmitted
 from gpuyard.core.domain.refusals import Refusal
-from gpuyard.core.domain.task import Estimate, Share
+from gpuyard.core.domain.task import Estimate, RunLimit, Share
 from gpuyard.core.domain.tenant import Budget, QuotaMode
-from gpuyard.core.domain.values import GpuHealth, NodeId, OnLost, Outcome, Preemption, TenantId
+from gpuyard.core.domain.values import GpuHealth, NodeId, OnLost, Outcome, Preemption, TaskId, TenantId
 from gpuyard.core.engine import snapshot
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.phases import ACTIVE, Running
@@ -101,6 +101,7 @@ class RandomCluster(RuleBasedStateMachine):
         deadline=st.sampled_from((None, None, None, 150.0)),
         retries=st.integers(0, 2),
         copies=st.sampled_from((1, 1, 1, 5)),
+        max_running=st.sampled_from((0, 0, 1, 2)),
         model_name=st.sampled_from(("", "", "llama", "whisper")),
         unpredictable=st.booleans(),
         depends=st.booleans(),
@@ -110,7 +111,7 @@ class RandomCluster(RuleBasedStateMachine):
         self, gpus: int, nodes: int, whole_nodes: bool, fraction: int, share_memory: int, cpus: int, memory_mib: int, models: tuple[str, ...],
         speeds: tuple[tuple[str, float], ...], labels: tuple[tuple[str, str], ...], tenant: str, user: str, kind_varies: bool, levels: tuple[int, ...], online: bool, priority: int, preemption: Preemption,
         on_lost: OnLost, estimate: float | None, timeout: float | None, deadline: float | None, retries: int,
-        copies: int, model_name: str, unpredictable: bool, depends: bool, data: st.DataObject,
+        copies: int, max_running: int, model_name: str, unpredictable: bool, depends: bool, data: st.DataObject,
     ) -> None:  # fmt: skip
         shared = (
             Share(fraction, share_memory) if (fraction or share_memory) and nodes == 1 and not whole_nodes else None
@@ -135,7 +136,15 @@ class RandomCluster(RuleBasedStateMachine):
                     after=after, after_any=after_any, model_name=model_name, unpredictable=unpredictable,
                 )
             )  # fmt: skip
-        self.story.submits(*tasks)
+        self.story.submits(*tasks, max_running=max_running)
+
+    @precondition(lambda self: self.story.state.tasks)
+    @rule(data=st.data(), most=st.sampled_from((0, 1, 2, 5)), more=st.integers(0, 6))
+    def limit_running(self, data: st.DataObject, most: int, more: int) -> None:
+        """Limit tasks that may have been submitted apart, so that they request different resources."""
+        number = data.draw(st.sampled_from(sorted(self.story.state.tasks)))
+        last = min(number + more, self.story.state.last_task)
+        self.story.tells(command.SetRunLimit(number, RunLimit(number, TaskId(last), most)))
 
     @precondition(lambda self: self.story.state.tasks)
     @rule(data=st.data(), asked=st.sampled_from((
@@ -255,7 +264,8 @@ class RandomCluster(RuleBasedStateMachine):
         if self.story.state.tasks:
             number = data.draw(st.sampled_from(sorted(self.story.state.tasks)))
             explanation = self.story.explains(self.story.names[number])
-            waits = self.story.state.tasks[number].group is not None
+            waiting = self.story.state.tasks[number]
+            waits = waiting.group is not None or waiting.is_parked
             assert not waits or isinstance(explanation.reason, Refusal), f"task {number} waits without a reason"
 
     def teardown(self) -> None:

@@ -52,6 +52,7 @@ from gpuyard.core.domain.events import (
     PriorityChanged,
     ReservationDropped,
     ReservationMade,
+    RunLimitSet,
     SettingsChanged,
     SplitSet,
     SuspensionFailed,
@@ -69,7 +70,7 @@ from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.notice import Moment, TaskNotice
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Backfill, Settings
-from gpuyard.core.domain.task import Estimate, Resources, Share, TaskSpec
+from gpuyard.core.domain.task import Estimate, Resources, RunLimit, Share, TaskSpec
 from gpuyard.core.domain.tenant import Budget, QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import (
     AttemptRef,
@@ -260,6 +261,7 @@ STORY: list[tuple[str, Event]] = [
     ("north", AttemptSuspended(NOTEBOOK, 1)),
     ("alice", TaskSubmitted(LARGE, LARGE_SPEC)),
     ("", ReservationMade(LARGE, (NORTH,), 4600.0, tenant_key=3600.25)),
+    ("carol", RunLimitSet(RunLimit(LATER, LATER, 2))),
     ("carol", TaskSubmitted(LATER, LATER_SPEC)),
     ("bob", TaskSubmitted(URGENT, URGENT_SPEC)),
     ("", ReservationMade(URGENT, (SOUTH,), 1014.0, claim=True, tenant_key=1800.5)),

@@ -27,6 +27,7 @@ GROUPS = {
         "priority",
         "boost",
         "extend",
+        "max-running",
         "clone",
         "retry",
         "wait",

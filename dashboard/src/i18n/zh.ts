@@ -758,6 +758,7 @@ export const zh: typeof en = {
     ReservedFor: figures(/for (task-\d+)/, "能用的 GPU 已为排在前面的 $1 预留。", "能用的 GPU 已为排在前面的任务预留。"),
     QuotaReservedFor: figures(/for (task-\d+)/, "需要的配额已为排在前面的 $1 预留。", "需要的配额已为排在前面的任务预留。"),
     WaitingForTasks: figures(/(task-\d+)/, "等待前置任务结束，第一个是 $1。", "等待前置任务结束。"),
+    RunLimitReached: figures(/\((task-\d+) to (task-\d+)\) is limited to (\d+) running tasks?; running now: (\d+)/, "所在的数组或参数扫描（$1 至 $2）最多同时运行 $3 个任务，现在运行 $4 个；排在前面的结束或上限提高后开始。", "所在的数组或参数扫描已达到同时运行的上限。"),
     OnHold: "任务被暂缓，放行后继续排队。",
     UnknownAttemptRuns: figures(/Node (\S+) runs/, "节点 $1 在跑调度器不认识的同一任务，等它结束。", "有节点在跑调度器不认识的同一任务，等它结束。"),
     BackingOff: "上次运行失败，等待重试间隔。",

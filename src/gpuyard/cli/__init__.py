@@ -46,6 +46,7 @@ COMMANDS = {
     "priority": "task_actions:priority",
     "boost": "task_actions:boost",
     "extend": "task_actions:extend",
+    "max-running": "task_actions:max_running",
     "clone": "clone:clone",
     "retry": "clone:retry",
     "wait": "wait:wait",

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from gpuyard.cli.input.dependencies import with_dependencies
 from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
 from gpuyard.cli.input.task_options import RequestFields, change_options, secret_values
 from gpuyard.cli.input.task_selection import (
@@ -70,6 +71,7 @@ def _again(cluster: "Client", tasks: "list[Task]", changes: dict[str, Any], *, a
     from gpuyard.core.domain.errors import WrongInput
     from gpuyard.live.sdk import NotAllowed, Refused
 
+    (changes,) = with_dependencies(cluster, [changes])
     given = {name: value for name, value in changes.items() if value is not None}
     failed = False
     for task in tasks:

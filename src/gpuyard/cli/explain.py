@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SAYS_ALL = frozenset({"OnHold", "WaitingForTasks"})
 """Reasons that name what the task waits for, and whose end is unknown."""
-IN_THE_WAY = frozenset({"NoRoom", "NoCpuRoom", "GangIncomplete", "ReservedFor"})
+IN_THE_WAY = frozenset({"NoRoom", "NoCpuRoom", "GangIncomplete", "ReservedFor", "RunLimitReached"})
 """Reasons that end when other tasks end."""
 NOT_BY_ESTIMATES = frozenset({"BackingOff", "BudgetSpent", "WaitingForMoves", "WaitingForVictims"})
 """Reasons whose end is known and does not depend on other tasks."""

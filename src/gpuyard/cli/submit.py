@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.explain import fits_nowhere, next_step
+from gpuyard.cli.input.dependencies import tasks_meant, with_dependencies
 from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
 from gpuyard.cli.input.sweep_options import confirm, requests_of_sweep, shown_command
 from gpuyard.cli.input.task_options import SHELL, RequestFields, task_options, with_shell
@@ -14,9 +15,10 @@ from gpuyard.cli.output.progress import NO_NODES, NO_NODES_SENTENCE
 from gpuyard.cli.shell.messages import localized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from gpuyard.cli.input.task_file import TasksOfFile
     from gpuyard.cli.slurm.script import JobScript
     from gpuyard.live.sdk import Client, Task
     from gpuyard.live.wire.preview_answers import PreviewAnswer
@@ -39,6 +41,10 @@ def submit(
     side_by_side: Annotated[
         bool, typer.Option("--zip", help="Use the values of several --sweep side by side, not all combinations.")
     ] = False,
+    max_running: Annotated[
+        int | None,
+        typer.Option("--max-running", metavar="M", min=1, help="How many tasks of the array or sweep run at once."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands and where the first one would start; submit nothing.")
     ] = False,
@@ -50,33 +56,54 @@ def submit(
     """Submit a task, a sweep, a job script or a file of tasks, and print ids such as task-7."""
     if side_by_side and not sweep:
         raise typer.BadParameter("it needs --sweep", param_hint="'--zip'")
-    from_file = _tasks_of_file(request, sweep)
+    request, limits = _with_max_running(request, max_running), list[dict[str, int]]()
+    from_file = _tasks_of_file(request, sweep, lambda: client(server, token), dry_run=dry_run)
     script = None if from_file else _job_script(request["command"])
     if from_file:
-        requests = from_file
+        requests, limits = from_file.requests, from_file.limits
+        if max_running is not None:
+            message = "put it into the task file, as max_running: 4 beside sweep or array"
+            raise typer.BadParameter(message, param_hint="'--max-running'")
     elif sweep:
-        named = request
+        named = {**request, "max_running": None}
         if script and not request["name"]:
             named = {**request, "name": script.options.get("job-name") or script.name}
         read_by = script.text if script else ""
         requests = requests_of_sweep(named, sweep, side_by_side=side_by_side, read_by=read_by)
+        if max_running is not None:
+            limits = [{"first": 0, "count": len(requests), "max_running": max_running}]
     else:
         requests = [request]
     if script:
         requests, dry_run = _jobs(
             script, requests, lambda: client(server, token), dry_run=dry_run, as_json=as_json, server=server
         )
+    if max_running is not None and not sweep and not requests[0].get("array"):
+        raise typer.BadParameter("it needs --array or --sweep", param_hint="'--max-running'")
     submit_requests(
         requests,
         lambda: client(server, token),
         together=bool(sweep or from_file),
+        limits=limits,
         dry_run=dry_run,
         yes=yes,
         as_json=as_json,
     )
 
 
-def _tasks_of_file(request: RequestFields, sweep: list[str] | None) -> list[RequestFields] | None:
+def _with_max_running(request: RequestFields, max_running: int | None) -> RequestFields:
+    """Return the request with the limit of `--max-running`, which `--array N%M` may give, too."""
+    if max_running is None:
+        return request
+    if request["max_running"] not in {None, max_running}:
+        message = f"--array says that at most {request['max_running']} run at once; give the limit only once"
+        raise typer.BadParameter(message, param_hint="'--max-running'")
+    return {**request, "max_running": max_running}
+
+
+def _tasks_of_file(
+    request: RequestFields, sweep: list[str] | None, connect: "Callable[[], Client]", *, dry_run: bool
+) -> "TasksOfFile | None":
     """Return the requests of a task file, if the command is the name of one, or - for standard input."""
     from pathlib import Path
 
@@ -98,8 +125,17 @@ def _tasks_of_file(request: RequestFields, sweep: list[str] | None) -> list[Requ
             "put the sweep into the task file, as sweep: {lr: [1e-3, 1e-4]}", param_hint="'--sweep'"
         )
     from gpuyard.cli.input.task_file import read_tasks
+    from gpuyard.live.sdk import Unreachable
 
-    return read_tasks(content, "standard input" if words[0] == "-" else words[0], request)
+    def named(word: str) -> list[str]:
+        try:
+            return tasks_meant(connect(), word)
+        except Unreachable:
+            if dry_run:  # it can be read without a scheduler
+                return [word]
+            raise
+
+    return read_tasks(content, "standard input" if words[0] == "-" else words[0], request, named)
 
 
 def _task_file_content(path: "Path") -> bytes | None:
@@ -172,15 +208,19 @@ def submit_requests(
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    limits: "Sequence[Mapping[str, int]]" = (),
 ) -> "list[Task]":
-    """Submit requests, or with `dry_run` show what they would do. `together`: as one batch, all or none."""
+    """Submit requests, or with `dry_run` show what they would do. `together`: as one batch, all or none.
+
+    `limits`: how many of the tasks of each sweep run at the same time.
+    """
     requests = [with_shell(one) for one in requests]
     if dry_run:
-        _show_dry_run(connect(), requests, as_json=as_json)
+        _show_dry_run(connect(), requests, limits, as_json=as_json)
         return []
     confirm(len(requests), yes=yes)
     cluster = connect()
-    tasks = submitted_together(cluster, requests) if together else submitted(cluster, requests[0])
+    tasks = submitted_together(cluster, requests, limits) if together else submitted(cluster, requests[0])
     if as_json:
         from gpuyard.cli.output.printing import print_answer
 
@@ -194,14 +234,16 @@ def submit_requests(
 
 def submitted(cluster: "Client", request: RequestFields) -> "list[Task]":
     """Submit the request and return all its tasks. If no answer arrives, say that the task may exist nevertheless."""
-    (with_code,) = with_snapshots([request])
+    (with_code,) = with_snapshots(with_dependencies(cluster, [request]))
     return _told_if_uncertain(lambda: cluster.submit_all(**with_code), "The task")
 
 
-def submitted_together(cluster: "Client", requests: "Sequence[RequestFields]") -> "list[Task]":
+def submitted_together(
+    cluster: "Client", requests: "Sequence[RequestFields]", limits: "Sequence[Mapping[str, int]]" = ()
+) -> "list[Task]":
     """Submit requests as one batch, all or none."""
-    tasks: Any = with_snapshots(requests)
-    return _told_if_uncertain(lambda: cluster.submit_together(tasks), "The tasks")
+    tasks: Any = with_snapshots(with_dependencies(cluster, requests))
+    return _told_if_uncertain(lambda: cluster.submit_together(tasks, limits=limits), "The tasks")
 
 
 def with_snapshots(requests: "Sequence[RequestFields]") -> list[RequestFields]:
@@ -257,12 +299,19 @@ def _print_ids(tasks: "Sequence[Task]", *, summarize: bool) -> None:
         typer.echo(localized(f"{len(tasks):,} tasks were submitted."))
 
 
-def _show_dry_run(cluster: "Client", requests: "Sequence[RequestFields]", *, as_json: bool) -> None:
+def _show_dry_run(
+    cluster: "Client",
+    requests: "Sequence[RequestFields]",
+    limits: "Sequence[Mapping[str, int]]" = (),
+    *,
+    as_json: bool,
+) -> None:
     """Print the commands, and where the first one would start if the scheduler can be asked."""
     from gpuyard.live.sdk import ClusterError
 
     told, problem = None, ""
     try:
+        requests = with_dependencies(cluster, requests)
         told = cluster.preview(**_without_places(requests[0]))
     except ClusterError as error:
         if error.code not in {"Unreachable", "NotGpuyard"}:
@@ -273,7 +322,8 @@ def _show_dry_run(cluster: "Client", requests: "Sequence[RequestFields]", *, as_
 
         from gpuyard.cli.output.printing import print_json
 
-        print_json({"tasks": [_set_fields(one) for one in requests], "preview": to_builtins(told) if told else None})
+        tasks = [_set_fields(one) for one in requests]
+        print_json({"tasks": tasks, "limits": list(limits), "preview": to_builtins(told) if told else None})
         return
     for one in requests:
         name = f"{one['name']}  " if one["name"] else ""
@@ -286,7 +336,10 @@ def _show_dry_run(cluster: "Client", requests: "Sequence[RequestFields]", *, as_
 
 def _without_places(request: RequestFields) -> RequestFields:
     """Return the request without its dependencies on tasks that are submitted together with it."""
-    return {name: value for name, value in request.items() if name not in {"depends_on", "after_any"}}
+    kept = dict(request)
+    for field in ("depends_on", "after_any"):
+        kept[field] = [ref for ref in request.get(field) or () if not ref.startswith("tasks[")] or None
+    return kept
 
 
 def _set_fields(request: RequestFields) -> dict[str, Any]:

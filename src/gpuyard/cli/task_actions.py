@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpuyard.cli.input.dependencies import WrongDependency, open_task_meant
 from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, seconds_of
 from gpuyard.cli.input.task_selection import (
     OPEN,
@@ -110,6 +111,32 @@ def priority(
     cluster = client(server, token)
     meant = [task_named(cluster, task)]
     _change(cluster, meant, lambda each: cluster.set_priority(each, value), f"has priority {value}", as_json=as_json)
+
+
+def max_running(
+    task: Annotated[
+        str,
+        typer.Argument(metavar="TASK", help="A task of the array or sweep: its id, or the name of the array or sweep."),
+    ],
+    value: Annotated[
+        int, typer.Argument(metavar="N", min=0, help="How many of its tasks may run at once; 0: any number.")
+    ],
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Change how many tasks of an array or sweep may run at the same time; running tasks continue."""
+    cluster = client(server, token)
+    try:
+        meant = [open_task_meant(cluster, task)]
+    except WrongDependency as wrong:
+        raise typer.BadParameter(str(wrong), param_hint="'TASK'") from None
+    said = (
+        f"at most {value} tasks of its array or sweep run at the same time"
+        if value
+        else "its array or sweep has no limit"
+    )
+    _change(cluster, meant, lambda each: cluster.set_max_running(each, value), f"is changed: {said}", as_json=as_json)
 
 
 def boost(

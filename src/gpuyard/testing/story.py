@@ -14,7 +14,7 @@ from gpuyard.core.domain import events
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.settings import Backfill, Moves, Settings
-from gpuyard.core.domain.task import NewTask, ranges_in
+from gpuyard.core.domain.task import NewTask, RunLimit, ranges_in
 from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import MILLI, AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine import invariants, snapshot
@@ -79,8 +79,8 @@ class ClusterStory:
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
-    def submits(self, *tasks: TaskBuilder) -> list[TaskId] | Refusal:
-        """Submit tasks together; they may refer to each other with `after`."""
+    def submits(self, *tasks: TaskBuilder, max_running: int = 0) -> list[TaskId] | Refusal:
+        """Submit tasks together; they may refer to each other with `after`. Above 0, at most `max_running` run at a time."""
         first = self.state.last_task + 1
         numbers = {builder.name: TaskId(first + place) for place, builder in enumerate(tasks)}
         known = {**self.numbers, **numbers}
@@ -94,7 +94,8 @@ class ClusterStory:
             batch.append(NewTask(numbers[builder.name], type(builder.spec)(**fields)))
             if builder.runs_for is not None:
                 self.world.runs[numbers[builder.name]] = TaskBehavior(builder.runs_for)
-        answer = self.tells(command.SubmitTasks(tuple(batch)))
+        limits = (RunLimit(batch[0].id, batch[-1].id, max_running),) if max_running else ()
+        answer = self.tells(command.SubmitTasks(tuple(batch), limits=limits))
         if isinstance(answer, Refusal):
             return answer
         self.numbers.update(numbers)
@@ -102,9 +103,10 @@ class ClusterStory:
         self.passes(0)
         return list(numbers.values())
 
-    def submits_many(self, count: int, builder: TaskBuilder) -> list[TaskId] | Refusal:
-        """Submit this number of copies of a task: name-1, name-2, …"""
-        return self.submits(*(replace(builder, name=f"{builder.name}-{place + 1}") for place in range(count)))
+    def submits_many(self, count: int, builder: TaskBuilder, max_running: int = 0) -> list[TaskId] | Refusal:
+        """Submit this number of copies of a task: name-1, name-2, …; above 0, at most `max_running` run at a time."""
+        copies = (replace(builder, name=f"{builder.name}-{place + 1}") for place in range(count))
+        return self.submits(*copies, max_running=max_running)
 
     def passes(self, seconds: float) -> None:
         """Let time pass."""

@@ -43,6 +43,12 @@ def answers(line: Answering) -> None:
         line.say(refusal("UnknownTask", "There is no task 9."), 404)
     elif line.asked.method == "DELETE":
         id_ = parts.path.rpartition("/")[2]
+        if 60 <= int(id_.removeprefix("task-")) < 70:
+            line.say(CancelAnswer(id_, id_, TaskStatus.SUCCESS, f"{id_} had already ended (success).", had_ended=True))
+            return
+        if int(id_.removeprefix("task-")) >= 90:
+            line.say(refusal("UnknownTask", f"There is no {id_}."), 404)
+            return
         line.say(CancelAnswer(id_, id_, TaskStatus.CANCELLED, f"{id_} was cancelled."))
     else:
         number = int(parts.path.rpartition("/")[2].removeprefix("task-"))
@@ -66,6 +72,30 @@ def gpuyard(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Callable[...
 
 def cancelled(server: FakeServer) -> list[str]:
     return [asked.path.rpartition("/")[2] for asked in server.asked if asked.method == "DELETE"]
+
+
+def test_many_tasks_are_cancelled_in_one_sentence(
+    gpuyard: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpuyard("cancel", "41-66") == 0
+    assert capsys.readouterr() == ("19 tasks cancelled, 7 had ended.\n", "")
+    assert gpuyard("cancel", "60-65") == 0
+    assert capsys.readouterr().out == "6 tasks had ended.\n"
+    assert gpuyard("cancel", "85-92") == 1
+    told = capsys.readouterr()
+    assert told.out == "5 tasks cancelled.\n"
+    assert told.err == "gpuyard: 3 of these tasks do not exist (task-90 to task-92).\n"
+
+
+def test_few_tasks_are_cancelled_line_by_line_and_json_lists_all(
+    gpuyard: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpuyard("cancel", "41-43") == 0
+    assert capsys.readouterr().out.splitlines() == [f"task-{number} was cancelled." for number in (41, 42, 43)]
+    assert gpuyard("cancel", "41-66", "--json") == 0
+    answers = capsys.readouterr().out
+    assert [f'"task-{number}"' in answers for number in range(41, 67)] == [True] * 26
+    assert answers.count('"had_ended":true') + answers.count('"had_ended": true') == 7
 
 
 def test_ids_ranges_and_names_select_tasks_once_each(server: FakeServer, gpuyard: Callable[..., int]) -> None:

@@ -6,14 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuyard.cli.input.dependencies import NoSuchTask
 from gpuyard.cli.input.task_file import WrongTaskFile, read_tasks
 
 TYPED: dict[str, Any] = {"command": ["tasks.yaml"], "env": None, "work_dir": "/here", "priority": None, "name": None}
 
 
+def nobody(word: str) -> list[str]:
+    raise NoSuchTask(word)
+
+
 def read(text: str, **typed: Any) -> list[dict[str, Any]]:
     """The fields of each task that are set."""
-    requests = read_tasks(text.encode(), "tasks.yaml", {**TYPED, **typed})
+    requests = read_tasks(text.encode(), "tasks.yaml", {**TYPED, **typed}, nobody).requests
     return [{key: value for key, value in one.items() if value is not None} for one in requests]
 
 

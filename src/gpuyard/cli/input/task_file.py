@@ -9,10 +9,10 @@ The keys are the fields of a task request, plus the names with units (`gpus`, `g
 error names the line and the key. Dependencies become positions in the batch, which is sorted so that they come first.
 """
 
-import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
+from gpuyard.cli.input.dependencies import NoSuchTask, WrongDependency, is_id
 from gpuyard.cli.input.task_options import RequestFields
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.document import InputDocument, Unreadable, parse
@@ -24,11 +24,10 @@ from gpuyard.input.sweep import MOST_POINTS, WrongSweep, axes_of, points_of, swe
 from gpuyard.live.wire.tasks import TaskRequest
 
 ENDINGS: Final = (".yaml", ".yml", ".json")
-_OWN: Final = ("gpus", "gpu_memory", "memory", "sweep", "zip")
+_OWN: Final = ("gpus", "gpu_memory", "memory", "sweep", "zip", "max_running")
 _KNOWN: Final = (*TaskRequest.__struct_encode_fields__, *_OWN)
 _DURATIONS: Final = ("timeout", "grace", "estimated_seconds")
 _REFERENCES: Final = ("depends_on", "after_any")
-_ID: Final = re.compile(r"(task-)?[1-9][0-9]{0,18}")
 _TASK: Final = Strict(TaskRequest)
 
 
@@ -36,25 +35,38 @@ class WrongTaskFile(WrongInput):
     """A task file cannot be understood."""
 
 
-def read_tasks(content: bytes, source: str, typed: RequestFields) -> list[RequestFields]:
+Named: TypeAlias = Callable[[str], list[str]]
+"""Returns the tasks that were submitted before and that a name means, or raises `WrongDependency`."""
+
+
+class TasksOfFile(NamedTuple):
+    """What a task file submits."""
+
+    requests: list[RequestFields]
+    limits: list[dict[str, int]]
+    """How many tasks of each sweep may run at the same time, as in the request of a batch."""
+
+
+def read_tasks(content: bytes, source: str, typed: RequestFields, named: Named) -> TasksOfFile:
     """Return the requests of a task file, in an order in which dependencies come first. `typed`: options that override."""
-    return _TaskFile(content, source).requests(typed)
+    return _TaskFile(content, source, named).requests(typed)
 
 
 class _TaskFile:
-    def __init__(self, content: bytes, source: str) -> None:
+    def __init__(self, content: bytes, source: str, named: Named) -> None:
         self._source = source
+        self._named = named
         try:
             self._document: InputDocument = parse(content)
         except Unreadable as error:
             raise WrongTaskFile(error.within(source)) from None
 
-    def requests(self, typed: RequestFields) -> list[RequestFields]:
+    def requests(self, typed: RequestFields) -> TasksOfFile:
         whole = self._mapping(self._document.value, ())
         if "tasks" in whole:
             self._check_keys(whole, ("tasks", "defaults"), (), "a task file with tasks")
             defaults = self._entry(whole.get("defaults") or {}, ("defaults",), {})
-            for key in ("name", "sweep", "zip", *_REFERENCES):
+            for key in ("name", "sweep", "zip", "max_running", *_REFERENCES):
                 if key in defaults:
                     self._fail(("defaults", key), f"{key} cannot be a default; give it in each task.")
             entries = self._entries(whole["tasks"], defaults)
@@ -64,7 +76,7 @@ class _TaskFile:
         count = sum(len(requests) for _, requests in swept)
         if count > MOST_POINTS:
             raise WrongTaskFile(f"{self._source} has {count:,} tasks; the maximum is {MOST_POINTS:,}.")
-        return self._in_order(swept, self._places_by_name(entries))
+        return self._in_order(swept, self._places_by_name(entries), [self._limit(*entry) for entry in entries])
 
     # --- one task -----------------------------------------------------------------------------------------------------
 
@@ -145,7 +157,9 @@ class _TaskFile:
 
     def _check(self, entry: dict[str, Any], path: FieldPath) -> None:
         """Check what is not a name or a sweep as the scheduler does, without asking it."""
-        fields = {key: value for key, value in entry.items() if key not in {"sweep", "zip", *_REFERENCES}}
+        fields = {
+            key: value for key, value in entry.items() if key not in {"sweep", "zip", "max_running", *_REFERENCES}
+        }
         try:
             _TASK.plain(fields)
         except WrongRequest as wrong:
@@ -173,6 +187,18 @@ class _TaskFile:
             self._fail(here, f"{format_path(here)}: {wrong}")
         return [{**request, "command": one.command, "env": one.env, "name": one.name} for one in swept]
 
+    def _limit(self, path: FieldPath, entry: dict[str, Any]) -> int | None:
+        """Return how many tasks of an array or sweep may run at the same time; None: any number."""
+        most = entry.get("max_running")
+        if most is None:
+            return None
+        here = (*path, "max_running")
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            self._fail(here, f"{format_path(here)} must be a whole number above 0.")
+        if entry.get("sweep") is None and not entry.get("array"):
+            self._fail(here, f"{format_path(here)}: it needs sweep or array.")
+        return most
+
     def _places_by_name(self, entries: list[tuple[FieldPath, dict[str, Any]]]) -> dict[str, int]:
         places: dict[str, int] = {}
         for place, (path, entry) in enumerate(entries):
@@ -184,8 +210,8 @@ class _TaskFile:
         return places
 
     def _in_order(
-        self, swept: list[tuple[FieldPath, list[RequestFields]]], places: dict[str, int]
-    ) -> list[RequestFields]:
+        self, swept: list[tuple[FieldPath, list[RequestFields]]], places: dict[str, int], most: list[int | None]
+    ) -> TasksOfFile:
         """Return all requests, dependencies first and otherwise as in the file; names become positions."""
         needs = [
             {places[ref] for key in _REFERENCES for ref in requests[0].get(key) or () if ref in places}
@@ -202,6 +228,7 @@ class _TaskFile:
             left.remove(free)
         begins: dict[int, int] = {}
         together: list[RequestFields] = []
+        limits: list[dict[str, int]] = []
         for place in order:
             begins[place] = len(together)
             path, requests = swept[place]
@@ -213,8 +240,10 @@ class _TaskFile:
                         for found in self._references(ref, path, key, swept, places, begins)
                     ]
                     requests = [{**request, key: refs} for request in requests]
+            if (max_running := most[place]) is not None:
+                limits.append({"first": len(together), "count": len(requests), "max_running": max_running})
             together += requests
-        return together
+        return TasksOfFile(together, limits)
 
     def _references(
         self,
@@ -228,11 +257,17 @@ class _TaskFile:
         place = places.get(ref)
         if place is not None:
             return [f"tasks[{begins[place] + number}]" for number in range(len(swept[place][1]))]
-        if not _ID.fullmatch(ref):
+        if is_id(ref):
+            return [ref]
+        here = format_path((*path, key))
+        try:
+            return self._named(ref)
+        except NoSuchTask:
             near = closest_word(ref, places)
-            hint = f"did you mean {near!r}?" if near else "name a task of this file, or an id such as task-7."
-            self._fail((*path, key), f"{format_path((*path, key))}: there is no task {ref!r}; {hint}")
-        return [ref]
+            hint = f"did you mean {near!r}?" if near else "name a task of this file, or one that was submitted before."
+            self._fail((*path, key), f"{here}: there is no task {ref!r}; {hint}")
+        except WrongDependency as wrong:
+            self._fail((*path, key), f"{here}: {wrong}.")
 
     # --- errors -------------------------------------------------------------------------------------------------------
 
@@ -264,7 +299,7 @@ def _with_options(entry: Mapping[str, Any], typed: RequestFields) -> RequestFiel
     """Return a task of the file as a request of the client, with the options of the command line on top."""
     request: RequestFields = {
         "name": None,
-        **{key: value for key, value in entry.items() if key not in {"sweep", "zip"}},
+        **{key: value for key, value in entry.items() if key not in {"sweep", "zip", "max_running"}},
     }
     if "class" in request:
         request["task_class"] = request.pop("class")

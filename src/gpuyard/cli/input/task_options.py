@@ -96,11 +96,14 @@ def scheduling_options(
         str | None, typer.Option("--class", metavar="online|batch", help="Quota class: online or batch.")
     ] = None,
     after: Annotated[
-        list[str] | None, typer.Option("--after", metavar="ID,...", help="Start after these tasks have succeeded.")
+        list[str] | None,
+        typer.Option("--after", metavar="TASK,...", help="Start after these tasks, arrays or sweeps have succeeded."),
     ] = None,
     after_any: Annotated[
         list[str] | None,
-        typer.Option("--after-any", metavar="ID,...", help="Start after these tasks have ended, successfully or not."),
+        typer.Option(
+            "--after-any", metavar="TASK,...", help="Start after these tasks have ended, successfully or not."
+        ),
     ] = None,
     estimate: Annotated[
         str | None, typer.Option("--estimate", metavar="TIME", help="Expected run time, such as 30m.")
@@ -110,8 +113,8 @@ def scheduling_options(
     return {
         "priority": priority_of(priority),
         "task_class": task_class,
-        "depends_on": _task_ids(after, "--after"),
-        "after_any": _task_ids(after_any, "--after-any"),
+        "depends_on": _tasks(after, "--after"),
+        "after_any": _tasks(after_any, "--after-any"),
         "estimated_seconds": seconds_of(estimate, "--estimate"),
     }
 
@@ -197,7 +200,10 @@ def command_options(
         str | None, typer.Option("--shell", metavar="LINE", help="Shell command line, instead of COMMAND.")
     ] = None,
     array: Annotated[
-        str | None, typer.Option("--array", metavar="N", help="Number of copies, numbered in GPUYARD_ARRAY_INDEX.")
+        str | None,
+        typer.Option(
+            "--array", metavar="N[%M]", help="Number of copies, numbered in GPUYARD_ARRAY_INDEX; at most M run at once."
+        ),
     ] = None,
     env: Annotated[
         list[str] | None,
@@ -243,7 +249,7 @@ def command_options(
         )
     return {
         "command": _command(command, shell),
-        "array": _array(array),
+        **_array(array),
         **_variables(env, _secrets(secret)),
         SHELL: None if clean_env else (env_all, no_venv),
         "setup": setup,
@@ -346,29 +352,29 @@ def _command(words: list[str] | None, shell: str | None) -> list[str] | str:
     return words[0] if len(words) == 1 and " " in words[0].strip() else words
 
 
-def _task_ids(texts: list[str] | None, option: str) -> list[str] | None:
-    """Return the ids of an option that may be repeated and may list several with commas."""
-    ids = [item.strip() for text in texts or () for item in text.split(",")]
-    for one in ids:
-        if not fullmatch(r"(task-)?[1-9][0-9]{0,18}", one):
-            raise typer.BadParameter(
-                f"{one[:40]!r} is not the id of a task, such as 7 or task-7", param_hint=f"'{option}'"
-            )
-    return ids or None
+def _tasks(texts: list[str] | None, option: str) -> list[str] | None:
+    """Return the ids, ranges and names of an option that may be repeated and may list several with commas."""
+    words = [item.strip() for text in texts or () for item in text.split(",")]
+    if not all(words):
+        raise typer.BadParameter("name a task, such as 7, task-7 or train", param_hint=f"'{option}'")
+    return words or None
 
 
-def _array(text: str | None) -> int | None:
-    """Return the number of copies: 20 or 0-19. Copies are numbered from 0; other numbers are a sweep."""
+def _array(text: str | None) -> RequestFields:
+    """Return the number of copies: 20 or 0-19, and after % how many may run at the same time.
+
+    Copies are numbered from 0; other numbers are a sweep.
+    """
     if text is None:
-        return None
-    found = fullmatch(r"(?:(0+)-)?([0-9]{1,9})", text.strip())
+        return {"array": None, "max_running": None}
+    found = fullmatch(r"(?:(0+)-)?([0-9]{1,9})(?:%([1-9][0-9]{0,8}))?", text.strip())
     if found is None:
         message = (
-            f"{text!r} is not a number of copies, such as 20; they are numbered from 0. For other numbers or values use "
-            "--sweep i=1..20 and {i} in the command"
+            f"{text!r} is not a number of copies, such as 20, or 20%4 to run at most 4 at the same time; they are numbered "
+            "from 0. For other numbers or values use --sweep i=1..20 and {i} in the command"
         )
         raise typer.BadParameter(message, param_hint="'--array'")
-    return int(found[2]) + (1 if found[1] else 0)
+    return {"array": int(found[2]) + (1 if found[1] else 0), "max_running": int(found[3]) if found[3] else None}
 
 
 def _pairs(texts: list[str] | None, option: str, *, from_environment: bool = False) -> dict[str, str] | None:

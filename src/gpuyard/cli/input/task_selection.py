@@ -117,13 +117,24 @@ def _of_sweep(name: str, tasks: "Iterable[Task]") -> "Iterator[Task]":
 
 
 def _meant(cluster: "Client", word: str) -> Iterable[str]:
+    try:
+        numbers = numbers_in_range(word)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'TASK'") from None
+    if numbers is None:
+        return [task_named(cluster, word)]
+    return (f"task-{number}" for number in numbers)
+
+
+def numbers_in_range(word: str) -> range | None:
+    """Return the numbers of a range such as 7-12; None if it is not written as one."""
     found = _RANGE.fullmatch(word)
     if found is None:
-        return [task_named(cluster, word)]
+        return None
     first, last = int(found[1]), int(found[2])
     if not 0 <= last - first < MOST_IN_A_RANGE:
-        raise typer.BadParameter(f"{word} is not a range of task numbers such as 7-12", param_hint="'TASK'")
-    return (f"task-{number}" for number in range(first, last + 1))
+        raise ValueError(f"{word} is not a range of task numbers such as 7-12")
+    return range(first, last + 1)
 
 
 def own_name(cluster: "Client") -> str:

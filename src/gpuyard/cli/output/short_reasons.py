@@ -35,6 +35,7 @@ SHORT_REASONS = {
     "ReservedFor": "behind {task}",
     "QuotaReservedFor": "quota behind {task}",
     "WaitingForTasks": "after {task}",
+    "RunLimitReached": "limit of the array",
     "OnHold": "on hold",
     "UnknownAttemptRuns": "unknown attempt",
     "BackingOff": "retry delay",

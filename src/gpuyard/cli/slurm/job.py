@@ -194,8 +194,7 @@ def job_of(
     array = asked.read("array", values.array_of)
     if array is not None and typed.get("array") is None:
         request["array"] = array.count
-        if array.limit is not None:
-            remarks.append(f"--array=…%{array.limit}: the tasks are not limited to {array.limit} at a time")
+        request["max_running"] = typed.get("max_running") or array.limit
     env, secrets = _environment(options, environ, script.text)
     secrets |= typed.get("secrets") or {}
     if nodes > 1:
@@ -473,7 +472,9 @@ def _in_words(request: Mapping[str, Any]) -> str:
     models = request.get("gpu_model")
     parts = []
     if request.get("array"):
-        parts.append(f"{request['array']} tasks, each")
+        most = request.get("max_running")
+        at_once = f", at most {most} at once" if most else ""
+        parts.append(f"{request['array']} tasks{at_once}, each")
     if (request.get("nodes") or 1) > 1:
         parts.append(f"{request['nodes']} nodes, each")
     if gpus:
@@ -501,6 +502,10 @@ def with_whole_arrays(cluster: "Client", request: Mapping[str, Any]) -> dict[str
 
 def _array_from(cluster: "Client", ref: str) -> list[str]:
     """Return the tasks of an array by its first one. They have consecutive numbers; of other tasks return the task."""
+    from gpuyard.live.sdk.values import number_of
+
+    if number_of(ref) is None:  # a name, which means the whole array anyway
+        return [ref]
     first = cluster.task(ref)
     if first.array_index != 0:
         return [ref]

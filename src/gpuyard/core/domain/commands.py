@@ -5,7 +5,7 @@ from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.notice import Moment
 from gpuyard.core.domain.placement import Slice
 from gpuyard.core.domain.settings import Settings
-from gpuyard.core.domain.task import Estimate, NewTask
+from gpuyard.core.domain.task import Estimate, NewTask, RunLimit
 from gpuyard.core.domain.tenant import Split, Tenant
 from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TenantId, Value
 
@@ -22,6 +22,8 @@ class SubmitTasks(Command, frozen=True):
     """The idempotency key of the request: a repeated request with the same key submits nothing."""
     digest: str = ""
     """A hash of the body: requests with the same key must have the same one."""
+    limits: tuple[RunLimit, ...] = ()
+    """How many of these tasks may run at the same time. A task has at most one such limit."""
 
 
 class CancelTask(Command, frozen=True):
@@ -75,6 +77,15 @@ class ExtendTask(Command, frozen=True):
     timeout_seconds: float | None = None
     """The new maximum run time of an attempt, counted from its start."""
     deadline: float | None = None
+
+
+class SetRunLimit(Command, frozen=True):
+    """Set how many tasks of an array or sweep may run at the same time; running tasks continue."""
+
+    task: TaskId
+    """A task of it that has not ended."""
+    limit: RunLimit
+    """Its tasks as the caller knows them. A limit that the task has already decides which tasks these are."""
 
 
 class SettleNotice(Command, frozen=True):

@@ -15,7 +15,7 @@ from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.notice import Moment
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Settings
-from gpuyard.core.domain.task import Estimate, TaskSpec
+from gpuyard.core.domain.task import Estimate, RunLimit, TaskSpec
 from gpuyard.core.domain.tenant import Split, Tenant
 from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, Value
 
@@ -94,6 +94,12 @@ class TaskEnded(Event, frozen=True):
     task: TaskId
     status: TaskStatus
     cause: Cause
+
+
+class RunLimitSet(Event, frozen=True):
+    """The number of tasks of an array or sweep that may run at the same time was set; at submission, before its tasks."""
+
+    limit: RunLimit
 
 
 class NoticeSettled(Event, frozen=True):
@@ -452,7 +458,7 @@ class SettingsChanged(Event, frozen=True):
 
 EVENTS: tuple[type[Event], ...] = (
     ClusterCreated,
-    TaskSubmitted, TaskHeld, TaskReleased, PriorityChanged, EstimateRevised, TaskExtended, TaskRequeued, TaskEnded, NoticeSettled,
+    TaskSubmitted, TaskHeld, TaskReleased, PriorityChanged, EstimateRevised, TaskExtended, TaskRequeued, TaskEnded, RunLimitSet, NoticeSettled,
     TaskPlaced, AttemptStarted, AttemptSuspending, AttemptSuspended, SuspensionFailed, AttemptResuming, AttemptResumed,
     AttemptStopping, MemberReady, MemberEnded, AttemptEnded, AttemptRecovered,
     ReservationMade, ReservationDropped, BookingMade, BookingMoved, BookingBegan, BookingEnded,

@@ -489,6 +489,17 @@ class TooManyOpenTasks(Conflict, frozen=True):
     limit: int
 
 
+class RunLimitsOverlap(Conflict, frozen=True):
+    """A limit on running tasks is not for tasks of one array or sweep."""
+
+    text = (
+        "A limit for task-{first} to task-{last} is not possible: some of these tasks have another limit, are of another tenant, "
+        "or are not part of the request."
+    )
+    first: TaskId
+    last: TaskId
+
+
 class UnknownBooking(Conflict, frozen=True):
     """The booking does not exist."""
 
@@ -838,6 +849,21 @@ class WaitingForTasks(NotNow, frozen=True):
         """Name the task if it is the only one."""
         one = f"The task waits for task-{self.first} to end (see gpuyard explain task-{self.first})."
         return one if self.open == 1 else super().sentence()
+
+
+class RunLimitReached(NotNow, frozen=True):
+    """As many tasks of the array or sweep run as may run at the same time, or will once there are GPUs for them."""
+
+    text = (
+        "Its array or sweep (task-{first} to task-{last}) is limited to {limit} running tasks; running now: {running}. It starts "
+        "after those before it, or when the limit is raised (gpuyard max-running task-{task} N)."
+    )
+    task: TaskId
+    first: TaskId
+    last: TaskId
+    limit: int
+    running: int
+    """Number of its tasks that run, are suspended, or have GPUs cleared for them."""
 
 
 class OnHold(NotNow, frozen=True):

@@ -233,6 +233,15 @@ def ranges_in(numbers: Iterable[TaskId], least: int) -> tuple[tuple[TaskId, ...]
     return tuple(given), tuple(ranges)
 
 
+class RunLimit(Value, frozen=True):
+    """How many tasks with consecutive numbers, those of an array or sweep, may run at the same time."""
+
+    first: TaskId
+    last: TaskId
+    most: int
+    """0: any number."""
+
+
 class NewTask(Value, frozen=True):
     """A task to be submitted, with the number assigned to it."""
 

@@ -4,7 +4,8 @@ The reason is the refusal of the last attempt to place the task, as stored in th
 expected start comes from the same reservations the scheduler makes: on a copy, the tasks that go before are given
 theirs one after the other until it is this task's turn; once with the low side of all estimates, once with the likely
 one, once with the high one. If a task ahead has no estimate, the start is unknown and none is given; if a task has
-outrun its estimate, or the band is wide, the start is marked as a guess. The search considers at most `AHEAD` tasks.
+outrun its estimate, or the band is wide, the start is marked as a guess. The search considers at most `AHEAD` tasks. A task
+that waits for a place of its array or sweep starts when those before it there have run.
 Behind more, the suitable GPUs count as one pool without nodes, which the tasks ahead pass in turn; such a start is
 always marked as a guess. Tasks ahead are counted from the queue's groups, up to `MOST_COUNTED`; behind more than those
 no start is given.
@@ -107,6 +108,8 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
     shape = task.group.line.shape if task.group else Shape(task.spec.resources)
     shape.refresh(state.index)
     reason = why_waits(state, task_id, at)
+    if task.is_parked:
+        return _explained_turn(state, task, reason, at, revise)
     count = _count_ahead(state, task, shape, at) if task.group and shape.eligible else 0
     reservation = state.reservations.get(task_id)
     guessed = count > AHEAD
@@ -193,6 +196,10 @@ def _own_reason(state: State, task: OpenTask, at: float) -> Refusal | None:
         if moved:
             return no.WaitingForMoves(tuple(moved), reservation.nodes[0])
         return no.WaitingForVictims(len(reservation.victims), reservation.nodes[0])
+    if task.is_parked:
+        assert task.run_limit is not None
+        limit = task.run_limit.limit
+        return no.RunLimitReached(task.id, limit.first, limit.last, limit.most, task.run_limit.taken)
     return None
 
 
@@ -539,6 +546,51 @@ def _turn_at(
         used += need
         heappush(ends, (now + seconds, need))
     return now
+
+
+# --- when its array or sweep has a place -----------------------------------------------------------------------------
+
+
+def _explained_turn(
+    state: State, task: OpenTask, reason: Refusal | None, at: float, revise: Revise | None
+) -> Explanation:
+    """Explain a task that waits for a place among the running tasks of its array or sweep.
+
+    Its start is when it has its turn there. That GPUs may be missing then is neglected, so it is marked as a guess.
+    """
+    limited, shelf = task.run_limit, task.shelf
+    assert limited is not None
+    assert shelf is not None
+    mine, ages = (task.key, task.id), ages_of_running(state, at)
+    first: OpenTask | None = None
+    ahead, running = list[OpenTask](), list[OpenTask]()
+    for other in islice(limited.tasks(state), MOST_COUNTED):
+        if other.has_place:
+            running.append(other)
+        elif other.shelf is not None and (other.key, other.id) < mine:
+            ahead.append(estimated_now(other, revise, ages))
+            if other.group is not None and (first is None or (other.key, other.id) < (first.key, first.id)):
+                first = other
+    soonest: list[float | None] = [at] * len(SIDES)
+    if first is not None:
+        told = explain(state, first.id, at, revise)
+        soonest = [told.starts_low, told.starts_at, told.starts_high]
+    starts: list[float | None] = []
+    for side, begin in zip(SIDES, soonest, strict=True):
+        ends = [(_frees_place(other, at, side), 1) for other in running]
+        queued = [(1, other.left_seconds(at, side)) for other in ahead]
+        places = limited.limit.most
+        when = UNKNOWN if begin is None else _turn_at(ends, [*queued, (1, 0.0)], len(running), places, begin)
+        starts.append(None if when == UNKNOWN else when)
+    low, likely, high = _band(starts)
+    return Explanation(task.id, task.status, reason, len(ahead), False, likely, low, high, guessed=likely is not None)
+
+
+def _frees_place(task: OpenTask, at: float, side: Side) -> float:
+    """Return when a task with a place is expected to end. One that others are stopped for, or that resumes, begins now."""
+    if task.held:
+        return UNKNOWN
+    return expected_end(task, at, side) if holds_gpus(task.phase) else at + task.left_seconds(at, side)
 
 
 # --- when, roughly ------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Checks of all invariants. They recompute usage and index from the tasks, from scratch.
 
 Safety: no GPU is held twice, no shares exceed a GPU, nothing is placed on a closed node, usage equals what is held,
-gangs are complete, stored ranks are current, the new place of a task that makes room
+gangs are complete, no array or sweep gets more running tasks than its limit, stored ranks are current, the new place of a task that makes room
 for another one is given to no other task. Progress (after a pass): no task is stranded, that is, no waiting task could be placed now, unless a
 reservation or a task before it at a quota, which can be named, holds it back; no place is reserved without need. No
 wake-up is missed: entries that the queue keeps as blocked are still blocked when tried again, and none may preempt
@@ -14,9 +14,10 @@ from math import inf
 from msgspec.structs import replace
 
 from gpuyard.core.domain.causes import CauseKind
-from gpuyard.core.domain.events import AttemptResuming, Event, TaskPlaced
+from gpuyard.core.domain.events import AttemptResuming, Event, ReservationMade, TaskPlaced
 from gpuyard.core.domain.refusals import BookingNotBegun, HeldBack
 from gpuyard.core.domain.settings import Backfill
+from gpuyard.core.domain.task import Resources, RunLimit
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import MILLI, GpuHealth, NodeId, Preemption, TaskId, TenantId
 from gpuyard.core.engine.phases import ACTIVE, HOLDING, Resuming, Running, Stopping, Suspended, Suspending, Waiting
@@ -44,6 +45,7 @@ def check(state: State) -> None:
     _check_gpus(state)
     _check_usage(state)
     _check_tasks(state)
+    _check_run_limits(state)
     _check_heads(state)
     _check_orphaned_attempts(state)
     _check_reservations(state)
@@ -88,7 +90,12 @@ def check_bookings(state: State) -> None:
 
 
 def check_before(state: State, event: Event) -> None:
-    """Assert, before an event is applied, that it places nothing on a closed node or on a GPU that may not be used."""
+    """Assert, before an event is applied, that it places nothing on a closed node or on a GPU that may not be used.
+
+    Nor may it start a task, or stop others for it, if the limit of its array or sweep is reached.
+    """
+    if isinstance(event, TaskPlaced) or (isinstance(event, ReservationMade) and event.claim):
+        _check_place_is_free(state, state.tasks[event.task])
     if isinstance(event, TaskPlaced | AttemptResuming):
         for part in event.placement.slices:
             host = state.index.hosts[part.node]
@@ -101,6 +108,63 @@ def check_before(state: State, event: Event) -> None:
                 device_group = host.device_group_of[part.gpus[0]]
                 free = sum(device_group.free_mask >> gpu & 1 for gpu in part.gpus)  # a shared GPU is not free
                 _check_new_places_are_kept(state, event.task, device_group, free)
+
+
+def _check_place_is_free(state: State, task: OpenTask) -> None:
+    """Assert that fewer of the other tasks of its array or sweep have a place than may run at the same time."""
+    if task.run_limit is None or _has_place(state, task):
+        return
+    limit = task.run_limit.limit
+    taken = [other.id for other in _of_limit(state, limit) if _has_place(state, other)]
+    assert len(taken) < limit.most, (
+        f"task {task.id} is started or others are stopped for it, and tasks {taken} have the {limit.most} places"
+    )
+
+
+def _of_limit(state: State, limit: RunLimit) -> list[OpenTask]:
+    return [task for task in state.tasks.values() if limit.first <= task.id <= limit.last]
+
+
+def _has_place(state: State, task: OpenTask) -> bool:
+    """Whether a task has an attempt, or GPUs are being cleared for it."""
+    reservation = state.reservations.get(task.id)
+    return isinstance(task.phase, ACTIVE) or (reservation is not None and reservation.claim)
+
+
+def _check_run_limits(state: State) -> None:
+    """Assert that of the tasks that lack only a place those are admitted that go first, as many as places are free."""
+    assert not state.coming_limits, "a limit is for tasks that do not come"
+    assert not state.unsettled, "places were taken or returned, and no task was admitted or withdrawn"
+    limited = set()
+    for first, limits in state.run_limits.items():
+        limit, tasks = limits.limit, _of_limit(state, limits.limit)
+        assert first == limit.first, f"the limit for task {limit.first} and others is kept under {first}"
+        assert len(tasks) == limits.open > 0, f"the open tasks of the limit for {first} do not add up"
+        taken = [task.id for task in tasks if _has_place(state, task)]
+        assert len(taken) == limits.taken, f"tasks {taken} have a place, and {limits.taken} are counted"
+        by_shelf: dict[Resources, list[OpenTask]] = {}
+        for task in tasks:
+            assert task.id not in limited, f"task {task.id} has two limits"
+            assert task.run_limit is limits, f"task {task.id} does not know its limit"
+            assert task.has_place == (task.id in taken), f"task {task.id} is wrong about its place"
+            limited.add(task.id)
+            if task.shelf is not None:
+                assert not task.has_place, f"task {task.id} has a place and waits for one"
+                assert limits.shelves[task.spec.resources] is task.shelf, f"task {task.id} is on no shelf of its limit"
+                by_shelf.setdefault(task.spec.resources, []).append(task)
+        assert by_shelf.keys() == limits.shelves.keys(), f"the limit for {first} has an empty shelf"
+        free = max(0, limit.most - len(taken))
+        for resources, shelved in by_shelf.items():
+            shelf = limits.shelves[resources]
+            shelved.sort(key=lambda task: (task.key, task.id))
+            admitted = [task.id for task in shelved if task.group is not None]
+            expected = [task.id for task in shelved[:free]]
+            assert sorted(admitted) == sorted(expected), (
+                f"tasks {admitted} are admitted, and it is the turn of {expected}"
+            )
+            assert (shelf.count, shelf.size) == (len(admitted), len(shelved)), f"a shelf of {first} does not add up"
+    for task in state.tasks.values():
+        assert task.id in limited or (task.run_limit is None and task.shelf is None), f"task {task.id} has a lost limit"
 
 
 def _check_new_places_are_kept(state: State, task: TaskId, device_group: DeviceGroup, taken: int) -> None:
@@ -267,6 +331,10 @@ def _check_tasks(state: State) -> None:
         ready = isinstance(phase, Waiting | Suspended) and not (task.held or task.waits_for or claims)
         if isinstance(phase, Waiting) and (phase.not_before > state.now or task.id in state.found_orphans):
             ready = False
+        assert not task.is_parked or task.id not in state.reservations, f"task {task.id} has no turn and a reservation"
+        if task.is_parked:  # see `_check_run_limits`
+            assert ready, f"task {task.id} lacks more than a place"
+            continue
         assert queued == ready, (
             f"task {task.id} is {'' if queued else 'not '}queued and should {'' if ready else 'not '}be"
         )

@@ -19,11 +19,12 @@ from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.notice import ArrayProgress, PendingNotice
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Settings
-from gpuyard.core.domain.task import Estimate, TaskSpec
+from gpuyard.core.domain.task import Estimate, RunLimit, TaskSpec
 from gpuyard.core.domain.tenant import Split, Tenant
 from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Preemption, TaskId, TaskStatus
 from gpuyard.core.engine.apply.checks import open_task
 from gpuyard.core.engine.lifecycle.barriers import wait_for_prerequisites
+from gpuyard.core.engine.lifecycle.run_limits import set_limit
 from gpuyard.core.engine.phases import (
     ACTIVE,
     Placed,
@@ -153,6 +154,7 @@ class SnapshotDocument(msgspec.Struct):
     bookings: list[BookingRow] = []
     notices: list[PendingNotice] = []
     arrays: list[ArrayProgress] = []
+    run_limits: list[RunLimit] = []
 
 
 def dump(state: State) -> dict[str, Any]:
@@ -196,6 +198,7 @@ def dump(state: State) -> dict[str, Any]:
         last_booking=state.last_booking,
         notices=list(state.notices.values()),
         arrays=list(state.arrays.values()),
+        run_limits=[limited.limit for limited in state.run_limits.values()],
         bookings=[
             BookingRow(record.booking, record.begun, record.cordoned, record.late) for record in state.bookings.values()
         ],
@@ -257,6 +260,8 @@ def _build(document: SnapshotDocument) -> State:
         made = reservation_row.made
         state.reserve(open_task(state, made.task, made), made, reservation_row.made_at)
         state.reservations[made.task].victims = set(reservation_row.victims)
+    for limit in document.run_limits:
+        set_limit(state, limit)
     for task_row in document.tasks:
         state.enqueue(state.tasks[task_row.id], state.now)
     state.note_guarantees()

@@ -24,6 +24,7 @@ from gpuyard.core.domain.task import Prerequisite, Resources
 from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import AttemptRef, NodeId, Preemption, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.lifecycle.barriers import Barrier
+from gpuyard.core.engine.lifecycle.run_limits import LimitedTasks, note_place, shelve, take_off
 from gpuyard.core.engine.phases import (
     HOLDING,
     Phase,
@@ -164,6 +165,8 @@ class State:
         """Ranges of tasks that other tasks wait for; removed once all tasks of the range have ended."""
         self.awaited: dict[TaskId, list[Barrier]] = {}
         """Barriers by tasks of the same batch that are submitted later."""
+        self.run_limits: dict[TaskId, LimitedTasks] = {}
+        """Limits on the running tasks of arrays and sweeps, by the first task; removed once all their tasks have ended."""
         self.ended: dict[TaskId, TaskStatus] = {}
         self.ended_order: deque[TaskId] = deque()
         self.tenants: dict[TenantId, TenantUsage] = {}
@@ -181,6 +184,10 @@ class State:
         self.booked: DeviceGroupMask = 0
         """Device groups of all bookings."""
         self.queue = Queue()
+        self.coming_limits: list[LimitedTasks] = []
+        """Limits that were set for tasks which are submitted next."""
+        self.unsettled: dict[TaskId, LimitedTasks] = {}
+        """Limits of which places were taken or returned by the event that is being applied."""
         self.on_node: dict[NodeId, dict[TaskId, OpenTask]] = {}
         """Tasks with an attempt on a node."""
         self.orphaned_attempts: dict[NodeId, dict[AttemptRef, OrphanedAttempt]] = {}
@@ -242,10 +249,12 @@ class State:
 
     def requeue(self, task: OpenTask, at: float) -> None:
         """Update the position of a task whose key or rank has changed: in the queue, or among the running tasks."""
-        if task.group is not None:
+        if task.group is not None or task.shelf is not None:
             self.leave_queue(task)
             self.enqueue(task, at)
-            if task.id in self.reservations:
+            if task.is_parked:
+                self.end_reservation(task.id)
+            elif task.id in self.reservations:
                 self.queue.reservation_ended(Cause(CauseKind.QUEUE_CHANGED, task=task.id))
         elif isinstance(task.phase, Running):
             if self.policy.changes_at is not None:
@@ -421,8 +430,11 @@ class State:
     # the queue
 
     def enqueue(self, task: OpenTask, at: float) -> None:
-        """Put a task into the queue if it lacks nothing but GPUs; otherwise do nothing."""
-        if task.held or task.waits_for or task.group is not None:
+        """Put a task into the queue if it lacks nothing but GPUs; otherwise do nothing.
+
+        A task whose array or sweep has a limit on running tasks is put there when it has its turn.
+        """
+        if task.held or task.waits_for or task.group is not None or task.shelf is not None:
             return
         phase = task.phase
         if isinstance(phase, Waiting):
@@ -437,6 +449,13 @@ class State:
         if reservation is not None and reservation.claim:
             return
         task.key = self.policy.key(task, at, self.settings)
+        if task.run_limit is not None and not task.has_place:
+            shelve(self, task.run_limit, task)
+        else:
+            self.push(task, at)
+
+    def push(self, task: OpenTask, at: float) -> None:
+        """Put a task into the queue under its current key."""
         resources, pin = self._asks(task)
         line = self.queue.push(task, resources, pin, task.left_seconds(at))
         cause = Cause(CauseKind.QUEUED, task=task.id)
@@ -534,7 +553,9 @@ class State:
                 self.enqueue(task, self.now)
 
     def leave_queue(self, task: OpenTask) -> None:
-        """Remove a task from the queue, if it is in it."""
+        """Remove a task from the queue, if it is in it, and from the tasks that wait for their turn."""
+        if task.shelf is not None:
+            take_off(self, task)
         if task.group is not None:
             line = task.group.line
             if line.blocked is not None and self.policy.spares is not None and self.may_preempt():
@@ -565,11 +586,15 @@ class State:
             self.timers.add_task(event.starts_at, task.id)
         if event.claim:
             self.leave_queue(task)
+        if task.run_limit is not None:
+            note_place(self, task)
 
     def end_reservation(self, task: TaskId) -> None:
         """Remove the reservation of a task, if it has one."""
         ended = self.reservations.pop(task, None)
         if ended is not None:
+            if ended.task.run_limit is not None:
+                note_place(self, ended.task)
             cause = Cause(CauseKind.RESERVATION_ENDED, task=task)
             self._unite_reservations()
             self.queue.reservation_ended(cause)

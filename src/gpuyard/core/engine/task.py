@@ -7,6 +7,7 @@ from gpuyard.core.domain.kind_name import kind_name
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskClass, TaskId, TaskStatus
 from gpuyard.core.engine.lifecycle.barriers import Barrier
+from gpuyard.core.engine.lifecycle.run_limits import LimitedTasks, Shelf
 from gpuyard.core.engine.phases import STATUS, Ended, Phase, Running, Waiting, WithPlacement
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.placement.model_cache_affinity import ModelKey
@@ -35,6 +36,7 @@ class OpenTask:
         "failures",
         "gpu_seconds",
         "group",
+        "has_place",
         "held",
         "id",
         "key",
@@ -52,7 +54,9 @@ class OpenTask:
         "rank",
         "ready",
         "round",
+        "run_limit",
         "served_seconds",
+        "shelf",
         "spec",
         "speed",
         "stuck",
@@ -118,9 +122,20 @@ class OpenTask:
         """Its key in the queue order, smallest first; set when it is queued."""
         self.group: Group | None = None
         """The group it is queued in; None: it is not queued."""
+        self.run_limit: LimitedTasks | None = None
+        """The limit on running tasks of its array or sweep; None: there is none."""
+        self.has_place = False
+        """Whether it counts against that limit: it has an attempt, or GPUs are being cleared for it."""
+        self.shelf: Shelf | None = None
+        """Where it is kept while it has no place and lacks nothing but that and GPUs; None: it is not such a task."""
 
     def __lt__(self, other: "OpenTask") -> bool:
         return False  # heaps may hold several entries for one task; they are equal
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether only the limit on running tasks of its array or sweep keeps it out of the queue."""
+        return self.shelf is not None and self.group is None
 
     @property
     def active(self) -> WithPlacement:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from gpuyard.core.domain.values import ENDED, MILLI, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.explain import AHEAD
 from gpuyard.core.engine.queue_order import entries_in_order, parts_of_queue
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.live.control_plane.queries import TaskQueries
 from gpuyard.live.control_plane.stores.archive import Filters
 from gpuyard.live.control_plane.task_places import OpenTasks, matching, sorted_in_pieces
@@ -213,7 +214,7 @@ def _folded(tasks: Mapping[TaskId, TaskView], found: Iterable[TaskId], places: d
     return lines
 
 
-def array_of(view: TaskView) -> tuple[object, ...] | None:
+def array_of(view: TaskView | OpenTask) -> tuple[object, ...] | None:
     """Return what the tasks of an array, or of a sweep, have in common; None: the task belongs to neither."""
     spec = view.spec
     if spec.array_index is not None:

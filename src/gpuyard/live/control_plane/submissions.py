@@ -16,7 +16,7 @@ import structlog
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.refusals import Refusal
-from gpuyard.core.domain.task import NewTask, TaskRange, TaskSpec
+from gpuyard.core.domain.task import NewTask, RunLimit, TaskRange, TaskSpec
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.engine import Events
 from gpuyard.core.engine.state import State
@@ -29,6 +29,7 @@ from gpuyard.live.control_plane.stores.idempotency import IdempotentRequests, Su
 from gpuyard.live.control_plane.stores.secrets import SecretStore
 from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import TaskView, Views
+from gpuyard.live.wire.tasks import BatchLimit
 
 log = structlog.get_logger()
 
@@ -72,6 +73,7 @@ class Submissions:
         key: str = "",
         body: bytes = b"",
         request_id: str = "",
+        limits: Sequence[BatchLimit] = (),
     ) -> list[TaskView] | Refusal:
         """Accept all of these or none. A repeated request with the same key gets the tasks of the first one."""
         name = (submissions[0].specs[0].tenant, key)
@@ -106,7 +108,7 @@ class Submissions:
                         secrets[given[-1]] = submission.secrets
             if secrets:
                 self._secrets.put(secrets)
-            return command.SubmitTasks(tuple(tasks), key, digest)
+            return command.SubmitTasks(tuple(tasks), key, digest, tuple(_run_limit(limit, numbers) for limit in limits))
 
         made: Events | Refusal
         try:
@@ -206,6 +208,12 @@ def _numbers(submissions: Sequence[Submission], last: TaskId) -> list[range]:
         numbers.append(range(first, first + len(submission.specs)))
         first += len(submission.specs)
     return numbers
+
+
+def _run_limit(limit: BatchLimit, numbers: Sequence[range]) -> RunLimit:
+    """Return a limit on running tasks with the numbers of the tasks."""
+    within = numbers[limit.first : limit.first + limit.count]
+    return RunLimit(TaskId(within[0][0]), TaskId(within[-1][-1]), limit.max_running)
 
 
 @dataclass(frozen=True, slots=True)

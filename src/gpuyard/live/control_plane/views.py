@@ -17,7 +17,7 @@ from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.placement import Placement
-from gpuyard.core.domain.task import TaskSpec
+from gpuyard.core.domain.task import RunLimit, TaskSpec
 from gpuyard.core.domain.values import ENDED, GpuHealth, NodeId, Outcome, Preemption, TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.records import Record
 from gpuyard.core.placement.index import NodeEntry
@@ -103,6 +103,8 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     """Why its last attempt ended and it was queued again, as one word; empty if that has not happened."""
     result: str = ""
     """The blob with the result of the last attempt."""
+    max_running: int = 0
+    """How many tasks of its array or sweep may run at the same time; 0: any number."""
 
     @property
     def waits(self) -> bool:
@@ -194,6 +196,7 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
             ran_on=self.ran_on,
             request_id=self.request_id,
             result=self.result,
+            max_running=self.max_running,
         )
 
     def reason(self) -> tuple[str | None, str | None]:
@@ -279,6 +282,8 @@ class Views:
         self._gpu_models: frozenset[str] | None = None
         self.counts: dict[TenantId, dict[TaskStatus, int]] = {}
         """Open tasks by tenant and status."""
+        self._coming_limits: list[RunLimit] = []
+        """Limits on running tasks that were set for tasks which are submitted next."""
         self.last_seq = 0
         self.snapshot_seq = 0
         """The event of the snapshot that these were recovered from; 0: they were made from all events."""
@@ -434,8 +439,22 @@ class Views:
             digest=event.digest,
             request_id=record.request_id,
         )
+        for limit in self._coming_limits:
+            if limit.first <= view.id <= limit.last:
+                view.max_running = limit.most
+        self._coming_limits = [limit for limit in self._coming_limits if limit.last > view.id]
         self._add(view)
         self._count(view, 1)
+
+    def _run_limit(self, event: events.RunLimitSet, record: Record) -> None:  # noqa: ARG002
+        limit = event.limit
+        for number in range(limit.first, limit.last + 1):
+            view = self.tasks.get(TaskId(number))
+            if view is not None:
+                view.max_running = limit.most
+                self.encoded.pop(view.id, None)
+        if limit.last > next(reversed(self.tasks), TaskId(0)):
+            self._coming_limits.append(limit)
 
     def _held(self, event: events.TaskHeld | events.TaskReleased, record: Record) -> None:
         view = self.tasks[event.task]
@@ -597,6 +616,7 @@ _APPLY_BY_TYPE: dict[type[events.Event], Callable[[Views, Any, Record], None]] =
     events.TaskHeld: Views._held,
     events.TaskReleased: Views._held,
     events.PriorityChanged: Views._priority,
+    events.RunLimitSet: Views._run_limit,
     events.TaskExtended: Views._extended,
     events.SuspensionFailed: Views._suspension_failed,
     events.TaskPlaced: Views._placed,

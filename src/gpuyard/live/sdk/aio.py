@@ -19,6 +19,7 @@ from gpuyard.live.sdk.client import (
     CallFields,
     ClusterOperations,
     Command,
+    CommandFields,
     LeaseFields,
     R,
     TaskFields,
@@ -83,7 +84,7 @@ class AsyncClient(ClusterOperations, Awaiting):
 
     @overload
     async def submit(
-        self, command: Command, *, idempotency_key: str | None = None, **fields: Unpack[TaskFields]
+        self, command: Command, *, idempotency_key: str | None = None, **fields: Unpack[CommandFields]
     ) -> Task: ...
     @overload
     async def submit(

@@ -125,8 +125,8 @@ class TaskFields(TypedDict, total=False):
     """Seconds, or text such as "2h" or "1h30m"; the same applies to `grace` and `estimated_seconds`."""
     grace: float | str | None
     retries: int | None
-    depends_on: Sequence[TaskRef] | None
-    after_any: Sequence[TaskRef] | None
+    depends_on: Sequence[TaskRef] | TaskRef | None
+    after_any: Sequence[TaskRef] | TaskRef | None
     array: int | None
     """Number of copies; each finds its number in GPUYARD_ARRAY_INDEX."""
     setup: str | None
@@ -156,7 +156,14 @@ class TaskFields(TypedDict, total=False):
     store_result: bool | None
 
 
-class NewTaskFields(TaskFields, total=False):
+class CommandFields(TaskFields, total=False):
+    """The fields of a task, an array or a sweep besides its command."""
+
+    max_running: int | None
+    """How many tasks of the array or sweep may run at the same time."""
+
+
+class NewTaskFields(CommandFields, total=False):
     """A task for `submit_many`."""
 
     command: Command | None
@@ -275,19 +282,19 @@ class ClusterOperations:
 
     @operation
     def _submit_command(
-        self, command: Command, *, idempotency_key: str | None = None, **fields: Unpack[TaskFields]
+        self, command: Command, *, idempotency_key: str | None = None, **fields: Unpack[CommandFields]
     ) -> Steps[Task]:
         tasks = yield from self._submit_all(command, idempotency_key, fields)
         return tasks[0]
 
     @operation
     def submit_all(
-        self, command: Command, *, idempotency_key: str | None = None, **fields: Unpack[TaskFields]
+        self, command: Command, *, idempotency_key: str | None = None, **fields: Unpack[CommandFields]
     ) -> Steps[list[Task]]:
         """Submit a task and return all tasks of its array."""
         return self._submit_all(command, idempotency_key, fields)
 
-    def _submit_all(self, command: Command, key: str | None, fields: TaskFields) -> Steps[list[Task]]:
+    def _submit_all(self, command: Command, key: str | None, fields: CommandFields) -> Steps[list[Task]]:
         (body,) = yield from self._with_snapshots([_request(fields, command=command)])
         key = key or new_key()
         if "array" in body:
@@ -322,13 +329,18 @@ class ClusterOperations:
 
     @operation
     def submit_together(
-        self, tasks: Iterable[NewTaskFields], *, idempotency_key: str | None = None
+        self,
+        tasks: Iterable[NewTaskFields],
+        *,
+        limits: Iterable[Mapping[str, int]] = (),
+        idempotency_key: str | None = None,
     ) -> Steps[list[Task]]:
         """Submit tasks of one tenant in one request, which is accepted as a whole or not at all; return them in order.
 
-        They may depend on each other by position: `"tasks[2]"` is the third.
+        They may depend on each other by position: `"tasks[2]"` is the third. Of `limits`, each says how many of several
+        consecutive tasks may run at the same time, such as `{"first": 0, "count": 6, "max_running": 2}`.
         """
-        return self._batch([_request(task) for task in tasks], idempotency_key or new_key())
+        return self._batch([_request(task) for task in tasks], idempotency_key or new_key(), limits)
 
     @operation
     def sweep(
@@ -338,7 +350,7 @@ class ClusterOperations:
         *,
         side_by_side: bool = False,
         idempotency_key: str | None = None,
-        **fields: Unpack[TaskFields],
+        **fields: Unpack[CommandFields],
     ) -> Steps[list[Task]]:
         """Submit a command once for each combination of values; all are accepted or none.
 
@@ -352,16 +364,22 @@ class ClusterOperations:
         if fields.get("array") is not None:
             raise WrongInput("A sweep cannot be an array, too; add a key with the numbers to the sweep.")
         points = points_of(axes_of(values), side_by_side=side_by_side)
+        most = fields.pop("max_running", None)
         env = {name: _word(value) for name, value in (fields.get("env") or {}).items()}
         swept = swept_tasks(_words(command), points, name=fields.get("name"), env=env)
         tasks: list[NewTaskFields] = [
             {**fields, "command": one.command, "env": one.env, "name": one.name} for one in swept
         ]
-        return (yield from self._batch([_request(task) for task in tasks], idempotency_key or new_key()))
+        limits = [] if most is None else [{"first": 0, "count": len(tasks), "max_running": most}]
+        return (yield from self._batch([_request(task) for task in tasks], idempotency_key or new_key(), limits))
 
-    def _batch(self, bodies: list[dict[str, Any]], key: str) -> Steps[list[Task]]:
-        bodies = yield from self._with_snapshots(bodies)
-        return (yield from ask("POST", "/api/v1/tasks:batch", _Tasks, body={"tasks": bodies}, key=key)).tasks
+    def _batch(
+        self, bodies: list[dict[str, Any]], key: str, limits: Iterable[Mapping[str, int]] = ()
+    ) -> Steps[list[Task]]:
+        body: dict[str, Any] = {"tasks": (yield from self._with_snapshots(bodies))}
+        if limits := list(limits):
+            body["limits"] = limits
+        return (yield from ask("POST", "/api/v1/tasks:batch", _Tasks, body=body, key=key)).tasks
 
     def _with_snapshots(self, bodies: list[dict[str, Any]]) -> Steps[list[dict[str, Any]]]:
         """Take and upload the snapshots that requests ask for; each folder once, for each tenant."""
@@ -507,7 +525,7 @@ class ClusterOperations:
         return (yield from ask("GET", f"{of_task(task)}/events", StoryAnswer, query=same(task))).events
 
     @operation
-    def preview(self, command: Command, **fields: Unpack[TaskFields]) -> Steps[PreviewAnswer]:
+    def preview(self, command: Command, **fields: Unpack[CommandFields]) -> Steps[PreviewAnswer]:
         """Return where and when a task would start, without submitting it."""
         body, dry_run = _request(fields, command=command), {"dry_run": "true"}
         body.pop("snapshot", None)  # nothing is stored
@@ -700,6 +718,12 @@ class ClusterOperations:
     def set_priority(self, task: TaskRef, priority: int) -> Steps[Task]:
         """Set the priority within its class, 0 to 100."""
         body = {"priority": priority}
+        return ask("PATCH", of_task(task), Task, body=body, query=same(task))
+
+    @operation
+    def set_max_running(self, task: TaskRef, max_running: int) -> Steps[Task]:
+        """Set how many tasks of the array or sweep of this task may run at the same time; 0: any number."""
+        body = {"max_running": max_running}
         return ask("PATCH", of_task(task), Task, body=body, query=same(task))
 
     @operation
@@ -1164,7 +1188,9 @@ class Client(ClusterOperations, Blocking):
         self.connection.close()
 
     @overload
-    def submit(self, command: Command, *, idempotency_key: str | None = None, **fields: Unpack[TaskFields]) -> Task: ...
+    def submit(
+        self, command: Command, *, idempotency_key: str | None = None, **fields: Unpack[CommandFields]
+    ) -> Task: ...
     @overload
     def submit(self, command: Callable[..., R], *args: Any, **fields: Unpack[CallFields]) -> "RemoteCall[R]": ...
 
@@ -1390,6 +1416,7 @@ def check_call(fields: Mapping[str, Any], idempotency_key: str | None) -> None:
         raise WrongInput("idempotency_key is for commands; a function is always submitted with a key of its own.")
     for name, why in (
         ("array", "use map() for many calls"),
+        ("max_running", "use map() for many calls"),
         ("nodes", "a function runs on one node"),
         ("files", "it holds the function; pass paths or contents as arguments"),
         ("store_result", "a function always stores its result"),
@@ -1437,9 +1464,11 @@ def _request(fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:
             case "task_class":
                 body["class"] = value
             case "array":
-                body["array"] = {"count": value} if isinstance(value, int) else value
+                body["array"] = {**({"count": value} if isinstance(value, int) else value), **body.get("array", {})}
+            case "max_running":
+                body["array"] = {**body.get("array", {}), "max_running": value}
             case "depends_on" | "after_any":
-                body[name] = [id_of(task) for task in value]
+                body[name] = [id_of(task) for task in ([value] if isinstance(value, ONE_TASK) else value)]
             case "notify":
                 body[name] = [value] if isinstance(value, str) else list(value)
             case "work_dir":
@@ -1454,6 +1483,8 @@ def _request(fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:
                 _add_alias(body, {**fields, **more}, name, value)
             case _:
                 body[name] = value
+    if "array" in body and "count" not in body["array"]:
+        raise WrongInput("max_running limits the running tasks of an array or sweep; give array=N, or use sweep().")
     return body
 
 

@@ -72,6 +72,8 @@ class CancelAnswer(Struct, frozen=True):
     id: str
     status: TaskStatus
     message: str
+    had_ended: bool = False
+    """Whether it had ended before, so that nothing was changed."""
 
 
 class MessageAnswer(Struct, frozen=True):

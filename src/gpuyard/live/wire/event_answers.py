@@ -167,6 +167,11 @@ FIELDS: dict[str, Callable[[Any], Fields]] = {
     "result": lambda sha256: {"result": sha256 or None},
     "tenant": _tenant,
     "remains": _remains,
+    "limit": lambda limit: {
+        "first_id": format_task_id(limit.first),
+        "last_id": format_task_id(limit.last),
+        "max_running": limit.most or None,
+    },
     "timeout_seconds": lambda seconds: {"timeout": seconds},
     "gpu_memory_mib": lambda mib: {"gpu_memory_mb": mib or None},
     "last_task": lambda task: {"last_task_id": format_task_id(task) if task else None},

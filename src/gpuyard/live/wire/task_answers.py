@@ -138,6 +138,8 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     """Who is told about it, as in the request."""
     console: ConsoleRequest | None = None
     """The terminal or open standard input of its command; null: it has none."""
+    max_running: int | None = None
+    """How many tasks of its array or sweep may run at the same time; null: any number."""
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -170,6 +172,7 @@ def answer_of(
     ran_on: str | None = None,
     request_id: str = "",
     result: str = "",
+    max_running: int = 0,
 ) -> TaskAnswer:
     """Build the answer about a task. `priority` is its current one, `placement` its latest one."""
     ask, name = spec.resources, format_task_id(id)
@@ -223,6 +226,7 @@ def answer_of(
         depends_on=_spoken_dependencies(spec.after_success, spec.after_success_ranges),
         after_any=_spoken_dependencies(spec.after_any, spec.after_any_ranges),
         array_index=spec.array_index,
+        max_running=max_running or None,
         preemption=spec.preemption,
         on_lost=spec.on_lost,
         estimated_seconds=estimate.seconds if estimate else None,

@@ -99,12 +99,17 @@ Environment: TypeAlias = Annotated[dict[EnvName, Argument], Meta(max_length=4096
 # --- asked --------------------------------------------------------------------------------------------------------------
 
 
+MaxRunning: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_TASKS)]
+
+
 class ArrayRequest(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Number of copies of the task; each has its number, by default from 0, in GPUYARD_ARRAY_INDEX."""
 
     count: Annotated[int, Meta(ge=1, le=10_000)]
     first: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     """The number of the first copy; above 0 to submit part of an array again."""
+    max_running: MaxRunning | None = None
+    """How many copies may run at the same time; null: any number."""
 
 
 class WorkRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -237,18 +242,30 @@ class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fi
     """Who is told about the task, each as `start,end,fail:TARGET`."""
 
 
+class BatchLimit(Struct, frozen=True, forbid_unknown_fields=True):
+    """A limit on the running tasks of a sweep: `count` requests of a batch from position `first` on."""
+
+    first: Annotated[int, Meta(ge=0, lt=MOST_IN_A_BATCH)]
+    count: Annotated[int, Meta(ge=1, le=MOST_IN_A_BATCH)]
+    max_running: MaxRunning
+
+
 class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Several tasks, accepted all or none."""
 
     tasks: Annotated[list[TaskRequest], Meta(min_length=1, max_length=MOST_IN_A_BATCH)]
+    limits: Annotated[list[BatchLimit], Meta(max_length=MOST_IN_A_BATCH)] = []
+    """How many of these tasks may run at the same time."""
 
 
 class _RawBatch(Struct, frozen=True, forbid_unknown_fields=True):
     """A batch whose tasks are not read yet."""
 
     tasks: Annotated[list[Raw], Meta(min_length=1, max_length=MOST_IN_A_BATCH)]
+    limits: Annotated[list[BatchLimit], Meta(max_length=MOST_IN_A_BATCH)] = []
 
 
+_LIMITS = b'"limits"'
 _decode_raw_batch = json.Decoder(_RawBatch).decode
 _decode_task = json.Decoder(TaskRequest).decode
 _TASK = Strict(TaskRequest)
@@ -265,17 +282,19 @@ def read_batch(body: bytes) -> BatchRequest:
     return _BATCH.json(body)
 
 
-def read_large_batch(body: bytes) -> list[TaskRequest]:
+def read_large_batch(body: bytes) -> BatchRequest:
     """Decode a batch task by task: in a thread this lets other threads run, which a single call would not."""
     if b"\\u0000" not in body and body.count(b'"tasks"') == 1:
         try:
-            raws = _decode_raw_batch(body).tasks
+            batch = _decode_raw_batch(body)
+            raws = [bytes(raw) for raw in batch.tasks]
             tasks = [_decode_task(raw) for raw in raws]
-            if not any(repeated_key(bytes(raw)) for raw in raws):
-                return tasks
+            own = body.count(_LIMITS) - sum(raw.count(_LIMITS) for raw in raws)  # a task may have such a key, too
+            if own <= 1 and not any(repeated_key(raw) for raw in raws):
+                return BatchRequest(tasks, batch.limits)
         except (MsgspecError, ValueError, RecursionError):
             pass  # what is wrong is said below
-    return read_batch(body).tasks
+    return read_batch(body)
 
 
 # --- meant --------------------------------------------------------------------------------------------------------------
@@ -602,6 +621,28 @@ def check_counts(requests: Sequence[TaskRequest]) -> None:
                 raise WrongRequest(
                     "TooManyDependencies", message, name if len(requests) == 1 else f"tasks[{place}].{name}"
                 )
+
+
+def run_limits_of(requests: Sequence[TaskRequest], limits: Sequence[BatchLimit] = ()) -> list[BatchLimit]:
+    """Return the limits on running tasks of a batch and of its arrays. A request can have only one."""
+    of_arrays = {
+        place: BatchLimit(place, 1, request.array.max_running)
+        for place, request in enumerate(requests)
+        if request.array is not None and request.array.max_running is not None
+    }
+    limited: set[int] = set(of_arrays)
+    for number, limit in enumerate(limits):
+        within = range(limit.first, limit.first + limit.count)
+        if within[-1] >= len(requests):
+            message = (
+                f"The limit is for tasks[{within[0]}] to tasks[{within[-1]}], but the batch has {len(requests)} tasks."
+            )
+            raise WrongRequest("OutOfRange", message, f"limits[{number}]")
+        if not limited.isdisjoint(within):
+            message = f"tasks[{min(limited.intersection(within))}] has another limit on running tasks already."
+            raise WrongRequest("Contradiction", message, f"limits[{number}]")
+        limited.update(within)
+    return [*of_arrays.values(), *limits]
 
 
 def _task_ids(refs: list[str | int] | None) -> tuple[tuple[TaskId, ...], tuple[TaskRange, ...]]:

@@ -91,14 +91,20 @@ def test_everything_but_the_session_and_other_schedulers_travels() -> None:
     assert job("--export=ALL,A=1").request["env"].keys() >= {"PATH", "A"}
 
 
+def test_an_array_may_limit_its_running_tasks() -> None:
+    limited = job("-a 0-9%2")
+    assert (limited.request["array"], limited.request["max_running"]) == (10, 2)
+    assert limited.meaning.startswith("10 tasks, at most 2 at once, each")
+    assert job("-a 0-9").request["max_running"] is None
+
+
 def test_what_is_not_done_is_named_once() -> None:
     remarks = job(
-        "-p gpu --mail-type=END --mail-user=x -a 0-9%2 --gres=gpu:1,lic:2 -C fast --reservation=r --gpu-bind=none -L a"
+        "-p gpu --mail-type=END --mail-user=x -a 0-9 --gres=gpu:1,lic:2 -C fast --reservation=r --gpu-bind=none -L a"
     ).remarks
     assert remarks == (
         "--gres=lic:2: gpuyard manages only GPUs",
         "--constraint=fast: neither a GPU model nor its memory; use --label",
-        "--array=…%2: the tasks are not limited to 2 at a time",
         "--partition has no effect: there are no partitions",
         "--mail-type and --mail-user have no effect: no mail is sent",
         "--reservation has no effect: there are no reservations for jobs",

@@ -13,7 +13,7 @@ from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.notice import Moment
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Settings
-from gpuyard.core.domain.task import Resources, TaskSpec
+from gpuyard.core.domain.task import Resources, RunLimit, TaskSpec
 from gpuyard.core.domain.tenant import Split, Tenant
 from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.apply import apply_event, apply_recorded
@@ -167,6 +167,7 @@ def test_all_other_events_can_be_applied_to_an_empty_cluster() -> None:
         events.AccessChanged: events.AccessChanged("user_added", "alice"),
         events.TaskSubmitted: events.TaskSubmitted(TASK, SPEC),
         events.NodeJoined: events.NodeJoined(node("n")),
+        events.RunLimitSet: events.RunLimitSet(RunLimit(TASK, TASK, 1)),
         events.TenantSet: events.TenantSet(Tenant(TenantId("team"))),
         events.SplitSet: events.SplitSet(Split()),
         events.SettingsChanged: events.SettingsChanged(Settings()),

@@ -39,9 +39,37 @@ def api_names(fields: Any) -> set[str]:
 
 
 def test_every_field_of_the_api_can_be_set() -> None:
-    assert api_names(NewTaskFields) - {"gpus", "memory", "gpu_memory"} == encoded_names(TaskRequest)
+    own = {"gpus", "memory", "gpu_memory", "max_running"}
+    assert api_names(NewTaskFields) - own == encoded_names(TaskRequest)
     assert api_names(LeaseFields) - {"gpu_memory"} | {"gpu_count", "timeout"} == encoded_names(LeaseRequest)
     assert api_names(TenantLimits) == encoded_names(TenantRequest)
+
+
+def test_limits_on_running_tasks_of_arrays_sweeps_and_batches() -> None:
+    def answer(line: Answering) -> None:
+        line.say({"tasks": [task(), task(8)]}, 201)
+
+    with fake_server(answer) as server:
+        cluster = gpuyard.connect(server.url)
+        cluster.submit_all("true", max_running=2, array=4)
+        cluster.sweep("train {lr}", {"lr": [1, 2]}, max_running=1)
+        cluster.submit_together([{"command": "true"}] * 2, limits=[{"first": 0, "count": 2, "max_running": 1}])
+        cluster.submit_together([{"command": "true"}])
+        with pytest.raises(WrongInput, match="give array=N, or use sweep"):
+            cluster.submit("true", max_running=2)
+
+    array, sweep, batch, plain = (asked.body for asked in server.asked)
+    assert array == {"command": "true", "array": {"count": 4, "max_running": 2}}
+    assert sweep["limits"] == batch["limits"] == [{"first": 0, "count": 2, "max_running": 1}]
+    assert [one["command"] for one in sweep["tasks"]] == ["train 1", "train 2"]
+    assert not any("max_running" in one for one in sweep["tasks"])
+    assert plain == {"tasks": [{"command": "true"}]}
+
+
+def test_a_single_dependency_needs_no_list() -> None:
+    with fake_server(lambda line: line.say(task(), 201)) as server:
+        gpuyard.connect(server.url).submit("make", depends_on="task-3", after_any=4)
+    assert (server.asked[0].body["depends_on"], server.asked[0].body["after_any"]) == (["task-3"], ["task-4"])
 
 
 def test_python_values_become_api_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,14 @@ from gpuyard.input.strict import WrongRequest
 from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
 from gpuyard.live.wire.tasks import (
     MOST_BYTES,
+    BatchLimit,
     TaskRequest,
     format_priority,
     parse_task_id,
     read_batch,
     read_large_batch,
     read_task,
+    run_limits_of,
     specs_of,
 )
 
@@ -267,6 +269,18 @@ def test_no_answer_carries_the_value_of_a_secret() -> None:
     assert b"hidden" not in msgspec.json.encode(told)
 
 
+def test_limits_of_a_batch_and_of_its_arrays_do_not_overlap() -> None:
+    plain, array = {"command": "true"}, {"command": "true", "array": {"count": 3, "max_running": 2}}
+    asked = {"tasks": [plain, array, plain, plain], "limits": [{"first": 2, "count": 2, "max_running": 1}]}
+    for read in (read_batch, read_large_batch):
+        batch = read(json.dumps(asked).encode())
+        assert run_limits_of(batch.tasks, batch.limits) == [BatchLimit(1, 1, 2), BatchLimit(2, 2, 1)]
+    for first, count, wrong in ((0, 2, "has another limit"), (2, 3, "but the batch has 4 tasks")):
+        with pytest.raises(WrongRequest, match=wrong) as refused:
+            run_limits_of(batch.tasks, [BatchLimit(first, count, 1)])
+        assert refused.value.field == "limits[0]"
+
+
 @pytest.mark.parametrize(
     "tasks",
     [
@@ -280,7 +294,7 @@ def test_no_answer_carries_the_value_of_a_secret() -> None:
 def test_a_large_batch_is_read_task_by_task_with_the_same_result(tasks: list[object]) -> None:
     body = json.dumps({"tasks": tasks}).encode()
     try:
-        expected: object = read_batch(body).tasks
+        expected: object = read_batch(body)
     except WrongRequest as wrong:
         expected = (wrong.code, wrong.message, wrong.field)
     try:
@@ -296,6 +310,7 @@ def test_a_large_batch_is_read_task_by_task_with_the_same_result(tasks: list[obj
         b'{"tasks": [{"gpu_count": 1, "gpu_count": 3, "command": "true"}]}',
         b'{"tasks": [{"gpu_count": 1, "command": "true", "env": {"A": "1", "A": "2"}}]}',
         b'{"tasks": [{"gpu_count": 1, "command": "true"}], "tasks": [{"gpu_count": 3, "command": "true"}]}',
+        b'{"limits": [], "tasks": [{"command": "true", "submit_process": {"limits": {}}}], "limits": []}',
     ],
 )
 def test_a_key_that_is_given_twice_is_refused_in_large_and_small_batches(body: bytes) -> None:

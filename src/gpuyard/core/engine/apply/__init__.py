@@ -11,6 +11,7 @@ from typing import Any
 from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.engine.apply import attempts, bookings, cluster, nodes, reservations, tasks
+from gpuyard.core.engine.lifecycle.run_limits import settle
 from gpuyard.core.engine.state import State
 
 
@@ -24,6 +25,8 @@ def apply_event(state: State, event: events.Event) -> None:
     """Apply an event at the present instant."""
     try:
         APPLY_BY_TYPE[type(event)](state, event)
+        if state.unsettled:
+            settle(state)
     except KeyError as error:
         raise UnknownEvent(f"{events.name_of(event)} refers to {error}, which is unknown.") from error
 
@@ -38,6 +41,7 @@ APPLY_BY_TYPE: dict[type[events.Event], Callable[[State, Any], None]] = {
     events.TaskExtended: tasks.apply_task_extended,
     events.TaskRequeued: tasks.apply_task_requeued,
     events.TaskEnded: tasks.apply_task_ended,
+    events.RunLimitSet: tasks.apply_run_limit_set,
     events.NoticeSettled: tasks.apply_notice_settled,
     events.TaskPlaced: attempts.apply_task_placed,
     events.AttemptStarted: attempts.apply_attempt_started,

@@ -13,6 +13,7 @@ from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, AttemptRef, NodeId, Outcome, Preemption
 from gpuyard.core.engine.apply.checks import checked_transition, task_with_attempt
 from gpuyard.core.engine.lifecycle.notices import note_start
+from gpuyard.core.engine.lifecycle.run_limits import note_place
 from gpuyard.core.engine.phases import (
     ACTIVE,
     Placed,
@@ -44,6 +45,8 @@ def apply_task_placed(state: State, event: events.TaskPlaced) -> None:
     task.round = 0
     task.members = task.ready = task.presumed = None
     task.phase = Placed(event.attempt, placement, at)
+    if task.run_limit is not None:
+        note_place(state, task)
     state.active += 1
     task.placed_at = at
     if task.spec.resources.speeds:
@@ -94,6 +97,8 @@ def apply_attempt_recovered(state: State, event: events.AttemptRecovered) -> Non
     task.losses = max(0, task.losses - 1)  # undo the loss counted when the node was lost
     state.active += 1
     task.phase = Running(event.attempt, placement, phase.since)
+    if task.run_limit is not None:
+        note_place(state, task)
     if task.spec.resources.speeds:
         task.speed = speed_of(task.spec.resources.speeds, placement, state.index)
     task.served_seconds = max(task.served_seconds, task.attempt_seconds * task.speed)
@@ -253,6 +258,8 @@ def apply_attempt_ended(state: State, event: events.AttemptEnded) -> None:
         task.served_seconds = 0.0
     task.speed = 1.0
     task.phase = Settling(event.attempt, event.outcome, event.exit_code, cause)
+    if task.run_limit is not None:
+        note_place(state, task)
     state.active -= 1
 
 

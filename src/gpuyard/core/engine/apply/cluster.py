@@ -136,7 +136,7 @@ def apply_settings_changed(state: State, event: events.SettingsChanged) -> None:
     if not event.settings.model_affinity:
         for device_group in state.index.all_device_groups():
             state.index.model_cache.forget(device_group)
-    waiting = [task for task in state.tasks.values() if task.group is not None]
+    waiting = [task for task in state.tasks.values() if task.group is not None or task.shelf is not None]
     for task in waiting:
         state.requeue(task, at)
     for task in state.tasks.values():

@@ -8,6 +8,7 @@ from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.engine.apply.checks import checked_transition, open_task
 from gpuyard.core.engine.lifecycle.barriers import leave_barriers, pass_barriers, wait_for_prerequisites
 from gpuyard.core.engine.lifecycle.notices import note_end
+from gpuyard.core.engine.lifecycle.run_limits import join_coming, leave, set_limit
 from gpuyard.core.engine.phases import Ended, Running, Settling, Suspended, Waiting
 from gpuyard.core.engine.state import PREEMPTING, State
 from gpuyard.core.engine.task import OpenTask
@@ -27,6 +28,8 @@ def apply_task_submitted(state: State, event: events.TaskSubmitted) -> None:
     state.last_task = event.task
     if state.awaited:
         task.barriers = state.awaited.pop(event.task, None)
+    if state.coming_limits:
+        join_coming(state, task)
     state.count_demand(spec.resources, 1)
     if spec.has_prerequisites:
         wait_for_prerequisites(state, task)
@@ -107,6 +110,8 @@ def apply_task_ended(state: State, event: events.TaskEnded) -> None:
     state.leave_queue(task)
     state.end_reservation(task.id)
     task.phase = Ended(event.status)
+    if task.run_limit is not None:
+        leave(state, task)
     del state.tasks[task.id]
     state.count_demand(task.spec.resources, -1)
     task.tenant_usage.open_tasks -= 1
@@ -120,6 +125,14 @@ def apply_task_ended(state: State, event: events.TaskEnded) -> None:
         pass_barriers(state, task, event.status)
     if len(state.timers) > 64 + 8 * len(state.tasks):
         state.timers.tidy(state.tasks)
+
+
+def apply_run_limit_set(state: State, event: events.RunLimitSet) -> None:
+    """Set, change or remove the limit on running tasks of an array or sweep; tasks that run continue."""
+    first = event.limit.first
+    if not event.limit.most and first not in state.run_limits:
+        raise UnknownEvent(f"RunLimitSet removes the limit of the tasks from {first} on, which is unknown.")
+    set_limit(state, event.limit)
 
 
 def apply_notice_settled(state: State, event: events.NoticeSettled) -> None:

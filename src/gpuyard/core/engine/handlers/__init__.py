@@ -22,6 +22,7 @@ HANDLERS: dict[type[command.Command], Callable[[Ledger, Any], Refusal | None]] =
     command.ChangePriority: tasks.change_priority,
     command.ReviseEstimate: tasks.revise_estimate,
     command.ExtendTask: tasks.extend,
+    command.SetRunLimit: tasks.set_run_limit,
     command.SettleNotice: tasks.settle_notice,
     command.MakeBooking: bookings.make_booking,
     command.CancelBooking: bookings.cancel_booking,

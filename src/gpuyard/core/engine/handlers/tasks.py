@@ -3,12 +3,14 @@
 from collections import Counter
 from math import isfinite
 
+from msgspec.structs import replace
+
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.refusals import Refusal
-from gpuyard.core.domain.task import NewTask, TaskRange, TaskSpec
+from gpuyard.core.domain.task import NewTask, RunLimit, TaskRange, TaskSpec
 from gpuyard.core.domain.validation import check_dependencies, check_estimate, check_spec
 from gpuyard.core.domain.values import MILLI, Preemption, TaskId, TaskStatus
 from gpuyard.core.engine.ledger import Ledger
@@ -37,6 +39,10 @@ def submit(ledger: Ledger, asked: command.SubmitTasks) -> Refusal | None:
         linked = linked or new.spec.has_prerequisites
     if linked and (refusal := check_dependencies(asked.tasks, _Known(ledger.state))):
         return refusal
+    if asked.limits and (refusal := _wrong_limits(asked)):
+        return refusal
+    for limit in asked.limits:
+        ledger.emit(events.RunLimitSet(limit))
     for new in asked.tasks:
         ledger.emit(events.TaskSubmitted(new.id, new.spec, asked.key, asked.digest))
     if linked:
@@ -57,6 +63,24 @@ def _too_many(state: State, tasks: tuple[NewTask, ...]) -> Refusal | None:
         open_tasks = usage.open_tasks if usage else 0
         if limit is not None and open_tasks + count > limit:
             return no.TooManyOpenTasks(name, open_tasks, count, limit)
+    return None
+
+
+def _wrong_limits(asked: command.SubmitTasks) -> Refusal | None:
+    """Refuse limits on running tasks that are not each for several new tasks of one tenant, and for no others."""
+    tasks, place = asked.tasks, 0
+    for limit in sorted(asked.limits, key=lambda limit: limit.first):
+        if limit.most < 1:
+            return no.NotPositive("max_running", limit.most)
+        while place < len(tasks) and tasks[place].id < limit.first:
+            place += 1
+        begin = place
+        while place < len(tasks) and tasks[place].id <= limit.last:
+            place += 1
+        within = tasks[begin:place]
+        numbers = (within[0].id, within[-1].id) if within else ()
+        if numbers != (limit.first, limit.last) or len({new.spec.tenant for new in within}) > 1:
+            return no.RunLimitsOverlap(limit.first, limit.last)
     return None
 
 
@@ -227,6 +251,34 @@ def extend(ledger: Ledger, asked: command.ExtendTask) -> Refusal | None:
         until[field] = had if value is None else value
     ledger.emit(events.TaskExtended(task.id, **until))
     return None
+
+
+def set_run_limit(ledger: Ledger, asked: command.SetRunLimit) -> Refusal | None:
+    """Set how many tasks of an array or sweep may run at the same time; 0 removes the limit."""
+    task, limit = _open_task(ledger, asked.task), asked.limit
+    if isinstance(task, Refusal):
+        return task
+    if limit.most < 0:
+        return no.NegativeCount("max_running", limit.most)
+    if task.run_limit is not None:
+        limit = replace(task.run_limit.limit, most=limit.most)
+        if limit != task.run_limit.limit:
+            ledger.emit(events.RunLimitSet(limit))
+        return None
+    if not limit.most:
+        return None
+    if not limit.first <= task.id <= limit.last <= ledger.state.last_task or _is_limited(ledger.state, limit, task):
+        return no.RunLimitsOverlap(limit.first, limit.last)
+    ledger.emit(events.RunLimitSet(limit))
+    return None
+
+
+def _is_limited(state: State, limit: RunLimit, task: OpenTask) -> bool:
+    """Whether a limit would also be for tasks that have another one, or that are of another tenant."""
+    others = (state.tasks.get(TaskId(number)) for number in range(limit.first, limit.last + 1))
+    return any(
+        other is not None and (other.run_limit is not None or other.spec.tenant != task.spec.tenant) for other in others
+    )
 
 
 def settle_notice(ledger: Ledger, asked: command.SettleNotice) -> Refusal | None:

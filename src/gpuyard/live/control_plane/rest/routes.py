@@ -92,7 +92,7 @@ TASKS = (
     _TASK(method="GET", path=_ID, handle=tasks.get_task, action=SEE, answer=TaskAnswer, query=SAME, errors=(404,),
           summary="One task."),
     _TASK(method="PATCH", path=_ID, handle=tasks.change_task, action=STOP, request=tasks.TaskChange, answer=TaskAnswer, query=SAME, errors=(404, 409), example={"priority": 90},
-          summary="Change the priority or raise the timeout of a task."),
+          summary="Change the priority of a task, raise its timeout, or limit the running tasks of its array or sweep."),
     _TASK(method="DELETE", path=_ID, handle=tasks.cancel_task, action=STOP, answer=wire.CancelAnswer, query=SAME, errors=(404,),
           summary="Cancel a task; a task that has ended is not changed."),
     _TASK(method="GET", path=f"{_ID}/logs", handle=logs.get_logs, action=SEE, asks_nodes=True, query=logs.PARAMETERS, other=(200, SearchAnswer), errors=(404, 409), media="text/plain",

@@ -29,12 +29,14 @@ from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import TaskView
 from gpuyard.live.wire.task_answers import TaskAnswer
 from gpuyard.live.wire.tasks import (
+    BatchLimit,
     TaskRequest,
     batch_positions,
     check_counts,
     read_batch,
     read_large_batch,
     read_task,
+    run_limits_of,
     specs_of,
 )
 
@@ -65,7 +67,7 @@ async def post_task(context: AppContext, request: Request) -> Response:
         await check_dependencies(context, request, [submission], batch=False)
         await check_blobs(context, [submission])
         return await preview_of(context, submission)
-    answers = await accept(context, request, [submission_of(context, request, task)], body)
+    answers = await accept(context, request, [submission_of(context, request, task)], body, run_limits_of([task]))
     if task.array is None:
         return Response(answers[0], 201)
     return LargeResponse([answers[0][:-1], b',"tasks":[', *separated(answers), b"]}"], 201)
@@ -75,7 +77,8 @@ async def post_batch(context: AppContext, request: Request) -> Response:
     """Submit many tasks, all or none."""
     body = await request.body(MAX_BATCH_BYTES)
     submissions = []
-    tasks = _read_many(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_many, body)
+    read = _read_many(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_many, body)
+    tasks, limits = read
     turns = TimeSlicer()
     for place, task in enumerate(tasks):
         try:
@@ -88,7 +91,7 @@ async def post_batch(context: AppContext, request: Request) -> Response:
     if len(tenants) > 1 and request.headers.get("idempotency-key"):
         message = "A batch with an Idempotency-Key must have tasks of one tenant only; send one batch for each tenant."
         raise WrongRequest("SeveralTenants", message, "tasks")
-    answers = await accept(context, request, submissions, body, batch=True)
+    answers = await accept(context, request, submissions, body, limits, batch=True)
     return LargeResponse([b'{"tasks":[', *separated(answers), b"]}"], 201)
 
 
@@ -98,10 +101,10 @@ def _read_one(body: bytes) -> TaskRequest:
     return request
 
 
-def _read_many(body: bytes) -> list[TaskRequest]:
-    requests = read_batch(body).tasks if len(body) < LARGE_BODY else read_large_batch(body)
-    check_counts(requests)
-    return requests
+def _read_many(body: bytes) -> tuple[list[TaskRequest], list[BatchLimit]]:
+    batch = read_batch(body) if len(body) < LARGE_BODY else read_large_batch(body)
+    check_counts(batch.tasks)
+    return batch.tasks, run_limits_of(batch.tasks, batch.limits)
 
 
 def submission_of(context: AppContext, request: Request, task: TaskRequest, of: int = 0) -> Submission:
@@ -172,12 +175,18 @@ def _needs_account(context: AppContext, request: Request, spec: TaskSpec) -> boo
 
 
 async def accept(
-    context: AppContext, request: Request, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
+    context: AppContext,
+    request: Request,
+    submissions: Sequence[Submission],
+    body: bytes,
+    limits: Sequence[BatchLimit] = (),
+    *,
+    batch: bool = False,
 ) -> list[bytes]:
     """Submit, and return the accepted tasks, each as JSON."""
     await check_dependencies(context, request, submissions, batch=batch)
     await check_blobs(context, submissions)
-    views = await submit(context, request, submissions, body, batch=batch)
+    views = await submit(context, request, submissions, body, limits, batch=batch)
     if len(views) == sum(len(submission.specs) for submission in submissions):
         if len(views) == 1:
             return [encode(views[0].answer(*await context.scheduler.queries.reason_of_new(views[0])))]
@@ -186,7 +195,13 @@ async def accept(
 
 
 async def submit(
-    context: AppContext, request: Request, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
+    context: AppContext,
+    request: Request,
+    submissions: Sequence[Submission],
+    body: bytes,
+    limits: Sequence[BatchLimit] = (),
+    *,
+    batch: bool = False,
 ) -> list[TaskView]:
     """Submit; a refusal names the task of the batch that caused it."""
     answer = await context.scheduler.submissions.submit(
@@ -195,6 +210,7 @@ async def submit(
         key=idempotency_key(request),
         body=body,
         request_id=request.request_id,
+        limits=limits,
     )
     if not isinstance(answer, Refusal):
         return answer

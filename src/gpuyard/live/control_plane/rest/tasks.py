@@ -2,20 +2,24 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from typing import Any, cast, get_args
+from itertools import islice
+from typing import Annotated, Any, cast, get_args
 
-from msgspec import Raw, Struct, field, json
+from msgspec import Meta, Raw, Struct, field, json
 from msgspec.structs import replace
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.refusals import NotLonger, TaskIsOver, UnknownTask
+from gpuyard.core.domain.task import RunLimit
 from gpuyard.core.domain.values import ENDED, TaskClass, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.scheduling.backfill import promised_start
 from gpuyard.core.engine.state import State
+from gpuyard.core.engine.task import OpenTask
 from gpuyard.input.nearest_name import closest_word
 from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.control_plane.access.principal import Action, Denied, visible_tenant
 from gpuyard.live.control_plane.queries import TaskPage
+from gpuyard.live.control_plane.queue_pages import array_of
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import AccessDenied, CommandRefused
 from gpuyard.live.control_plane.rest.lookup import find_answer, find_task, read_answer
@@ -26,7 +30,7 @@ from gpuyard.live.control_plane.rest.route import Handler
 from gpuyard.live.control_plane.stores.archive import NEWEST_FIRST, Filters, Order, SortKey
 from gpuyard.live.wire.answers import CancelAnswer, ExplainAnswer
 from gpuyard.live.wire.limits import Instant, PositiveSeconds, Priority, instant_of
-from gpuyard.live.wire.tasks import HIGH, LOW, format_task_id, parse_task_id
+from gpuyard.live.wire.tasks import HIGH, LOW, MOST_TASKS, format_task_id, parse_task_id
 
 USUAL_LIMIT = 100
 MOST_OFFSET = 1_000_000
@@ -170,6 +174,8 @@ class TaskChange(Struct, frozen=True, forbid_unknown_fields=True):
     """Within its class."""
     timeout: PositiveSeconds | None = None
     """Longest run of one attempt, in seconds from its start; it can only be raised."""
+    max_running: Annotated[int, Meta(ge=0, le=MOST_TASKS)] | None = None
+    """How many tasks of its array or sweep may run at the same time; 0: any number. Running tasks continue."""
 
 
 _read_change = Strict(TaskChange).json
@@ -313,7 +319,8 @@ async def cancel(context: AppContext, request: Request, *, done: str, doing: str
             raise
         _, encoded = await find_answer(context, request)
         status = read_answer(encoded).status
-        return CancelAnswer(name, name, status, f"{name} had already ended ({status}); nothing was changed.")
+        message = f"{name} had already ended ({status}); nothing was changed."
+        return CancelAnswer(name, name, status, message, had_ended=True)
     view = context.scheduler.views.tasks.get(task)
     if view is None or view.status is TaskStatus.CANCELLED:
         return CancelAnswer(name, name, TaskStatus.CANCELLED, f"{name} was {done}.")
@@ -321,16 +328,62 @@ async def cancel(context: AppContext, request: Request, *, done: str, doing: str
 
 
 async def change_task(context: AppContext, request: Request) -> Response:
-    """Change the priority, or extend the timeout."""
+    """Change the priority, extend the timeout, or limit the running tasks of its array or sweep."""
     task = await find_task(context, request, Action.STOP)
     change = _read_change(await request.body())
-    if change.priority is None and change.timeout is None:
-        raise WrongRequest("NothingAsked", "Specify priority or timeout to change the task.")
-    if change.timeout is not None:  # first, because only this change can be refused
+    if change.priority is None and change.timeout is None and change.max_running is None:
+        raise WrongRequest("NothingAsked", "Specify priority, timeout or max_running to change the task.")
+    limit = None if change.max_running is None else await _run_limit(context, task, change.max_running)
+    if change.timeout is not None:  # first, because this change can be refused
         await _extend(context, request, task, change.timeout)
+    if limit is not None:
+        await context.tell(request, limit)
     if change.priority is not None:
         await context.tell(request, command.ChangePriority(task, change.priority))
     return await get_task(context, request)
+
+
+async def _run_limit(context: AppContext, task: TaskId, most: int) -> command.SetRunLimit:
+    """Return the command that sets the limit for the array or sweep to which a task belongs."""
+
+    def find(state: State, now: float) -> command.SetRunLimit | None:  # noqa: ARG001
+        known = state.tasks.get(task) or _open_in_array_of(state, task)
+        if known is None:
+            return command.SetRunLimit(task, RunLimit(task, task, most))  # the engine says what has become of it
+        if known.run_limit is not None:
+            return command.SetRunLimit(known.id, replace(known.run_limit.limit, most=most))
+        array = array_of(known)
+        if array is None:
+            return None
+        ends = []
+        for step, last in ((-1, 0), (1, state.last_task + 1)):
+            end = known.id
+            for near in islice(range(known.id + step, last, step), MOST_TASKS):
+                other = state.tasks.get(TaskId(near))
+                if other is not None and array_of(other) != array:
+                    break
+                end = end if other is None else other.id
+            ends.append(end)
+        return command.SetRunLimit(known.id, RunLimit(ends[0], ends[1], most))
+
+    found = await context.scheduler.queries.look(find)
+    if found is None:
+        message = f"{format_task_id(task)} is not part of an array or sweep, so max_running has no meaning for it."
+        raise WrongRequest("NotInArray", message, "max_running", status=409)
+    return found
+
+
+def _open_in_array_of(state: State, task: TaskId) -> OpenTask | None:
+    """Return an open task of the array of a task that has ended: the first one after it whose array begins before it."""
+    for limited in state.run_limits.values():
+        if limited.limit.first <= task <= limited.limit.last:
+            return next(limited.tasks(state), None)
+    for near in islice(range(task + 1, state.last_task + 1), MOST_TASKS):
+        other = state.tasks.get(TaskId(near))
+        if other is not None:
+            index = other.spec.array_index
+            return other if index is not None and near - index <= task else None
+    return None
 
 
 async def _extend(context: AppContext, request: Request, task: TaskId, seconds: float) -> None:
