@@ -136,6 +136,8 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     """Who is told about it, as in the request."""
     console: ConsoleRequest | None = None
     """The terminal or open standard input of its command; null: it has none."""
+    group: str | None = None
+    """Tasks of one user with the same group are one line of `gpuyard ps`; null: it is in none."""
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -245,6 +247,7 @@ def answer_of(
         notify=[notice_text(notice) for notice in spec.notify],
         booking=format_booking_id(ask.booking) if ask.booking else None,
         console=_spoken_console(spec.console),
+        group=spec.group or None,
     )
 
 
