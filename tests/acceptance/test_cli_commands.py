@@ -177,8 +177,15 @@ def test_lease_shows_why_it_waits_and_that_it_is_granted(cluster: CliCluster, tm
         task = waiting(cluster, "soon")
         until(lambda: lease.said, 10, "it says that it waits")
         assert lease.said == f"gpuyard: {task.id} waits. {task.reason}\n"
-    assert lease.printed().splitlines() == [task.id, "CUDA_VISIBLE_DEVICES=0,1,2,3"]
-    assert lease.said.splitlines()[1:] == [f"gpuyard: {task.id} has its GPUs."]
+    assert lease.printed().splitlines() == [
+        "export CUDA_VISIBLE_DEVICES=0,1,2,3;",
+        f"export GPUYARD_LEASE_ID={task.id};",
+    ]
+    [node] = cluster.client().nodes().nodes
+    assert lease.said.splitlines()[1:] == [
+        f"gpuyard: {task.id} has its GPUs.",
+        f"gpuyard: {task.id} holds 4 GPUs of node {node.id}, without a time limit. To give back: gpuyard lease release {task.id}",
+    ]
     cluster.does("lease", "release", task.id)
 
 
@@ -398,13 +405,21 @@ def test_with_json_an_error_equals_the_api_answer(cluster: CliCluster) -> None:
 
 
 def test_a_lease_names_its_gpus_until_it_is_released(cluster: CliCluster) -> None:
-    lease, devices = cluster.does("lease", "-g", "2", "--timeout", "10m").split()
-
-    assert devices.startswith("CUDA_VISIBLE_DEVICES=")
+    script = 'eval $("$0" lease -g 2 --timeout 10m) && sh -c \'echo "$CUDA_VISIBLE_DEVICES $GPUYARD_LEASE_ID"\''
+    done = subprocess.run(
+        ["sh", "-c", script, GPUYARD], env=cluster.env, capture_output=True, text=True, timeout=60, check=True
+    )
+    devices, lease = done.stdout.split()
     assert len(devices.split(",")) == 2
+    assert f"gpuyard: {lease} holds 2 GPUs of node " in done.stderr
     assert lease in cluster.does("lease", "list")
-    assert lease in cluster.does("lease", "release", lease)
+    released = cluster.call("lease", "release", env={"GPUYARD_LEASE_ID": lease})
+    assert released.stdout in {f"{lease} was released.\n", f"{lease} is being released.\n"}, released.stderr
     assert cluster.client().wait(lease, timeout=60).ended
+    assert cluster.does("lease", "release", lease) == f"{lease} had already ended (cancelled); nothing was changed.\n"
+    unknown = cluster.call("lease", "release", "task-9999", lease)
+    assert (unknown.returncode, "task-9999" in unknown.stderr, lease in unknown.stdout) == (1, True, True)
+    assert "name a lease, such as task-7" in cluster.call("lease", "release").stderr
     row = next(line for line in cluster.does("ps", "-a").splitlines() if line.startswith(f"{lease} "))
     assert " cancelled " in row
     told = cluster.does("ps", "-a", "--columns", "id,why")
@@ -412,7 +427,7 @@ def test_a_lease_names_its_gpus_until_it_is_released(cluster: CliCluster) -> Non
 
 
 def test_an_expired_lease_is_reported(cluster: CliCluster) -> None:
-    lease, _ = cluster.does("lease", "--timeout", "0.5").split()
+    lease = cluster.does("lease", "--timeout", "0.5").split("GPUYARD_LEASE_ID=")[1].rstrip(";\n")
 
     assert cluster.client().wait(lease, timeout=60).reason == "The lease reached its timeout."
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuyard.live.sdk import Refused
 from tests.acceptance.cli_cluster import GPUYARD, CliCluster, running_cluster
 
 
@@ -116,3 +117,18 @@ def test_submit_tells_a_terminal_what_travels(cluster: CliCluster, activated: di
     assert told.rstrip().endswith("1 secret")
     sent = json.loads(cluster.does("show", "--json", done.stdout.decode().strip()))
     assert f"{len(sent['env'])} variables" in told
+
+
+def test_a_task_can_submit_tasks_and_gets_no_token(cluster: CliCluster) -> None:
+    program = "import gpuyard; print(gpuyard.connect().submit('true', cpu_count=1, name='inner').id)"
+    line = f'echo $GPUYARD_SERVER ${{GPUYARD_TOKEN-none}}; {sys.executable} -c "{program}"; {GPUYARD} whoami --json'
+    done = cluster.call("run", "-g", "0", "--cpus", "1", "--shell", line)
+    assert done.returncode == 0, done.stderr
+    address, inner, me = done.stdout.split("\n", 2)
+    assert address == f"{cluster.url} none"
+    assert cluster.client().wait(inner).name == "inner"
+    assert json.loads(me)["role"] == "admin"
+    with pytest.raises(Refused, match="pass the token as a secret with another name"):
+        cluster.client().submit("true", secrets={"GPUYARD_TOKEN": "gy_x"})
+    with pytest.raises(Refused, match="GPUYARD_SERVER is set by gpuyard for every task"):
+        cluster.client().submit("true", env={"GPUYARD_SERVER": "http://evil"})

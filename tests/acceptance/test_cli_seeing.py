@@ -1,6 +1,7 @@
 """What people see of tasks and GPUs, in a real terminal: wide, narrow, dumb, and in a pipe."""
 
 import json
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,10 @@ from gpuyard.cli.output.screen import cells
 from tests.acceptance.cli_cluster import CliCluster, running_cluster
 from tests.acceptance.terminal import all_of, exit_code, terminal, text_of
 from tests.acceptance.waiting import until
+
+
+def wait_for(seconds: float) -> None:
+    threading.Event().wait(seconds)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +50,27 @@ def test_ps_fits_the_terminal(cluster: CliCluster, columns: int) -> None:
         assert "START" in lines[0]
     place = {cells(line[: line.index(word)]) for line, word in zip(lines, ("STATUS", "runn", "runn", "5 pend", "pend"), strict=True)}  # fmt: skip
     assert len(place) == 1, "two-cell letters keep the columns in line"
+
+
+def test_the_calls_of_a_map_are_one_line_that_cancel_takes(cluster: CliCluster) -> None:
+    client = cluster.client()
+    results = client.map(wait_for, range(600, 602), cpu_count=1, return_exceptions=True)
+    reader = threading.Thread(target=lambda: list(results), daemon=True)
+    reader.start()
+    until(lambda: len(list(client.tasks(query="wait_for[", status="running"))) == 2, what="all calls run")
+    [line] = [line for line in cluster.does("ps").splitlines() if "wait_for" in line]
+    assert "wait_for[…]" in line
+    assert "2 running" in line
+    calls = sorted(client.tasks(query="wait_for["), key=lambda task: task.number)
+    assert [task.name for task in calls] == [f"wait_for[seconds={n}]" for n in range(600, 602)]
+    shown = cluster.does("show", calls[0].id)
+    assert "the Python function wait_for[seconds=600]" in shown
+    assert "call_runner" not in shown
+    assert cluster.does("cancel", "wait_for[…]").count("is being stopped") == 2
+    assert {client.wait(task).status for task in calls} == {"cancelled"}
+    [line] = [line for line in cluster.does("ps", "-a").splitlines() if "wait_for" in line]
+    assert "2 cancelled" in line
+    assert len([line for line in cluster.does("ps", "-a", "--unfold").splitlines() if "wait_for[" in line]) == 2
 
 
 @pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"NO_COLOR": "1"}])

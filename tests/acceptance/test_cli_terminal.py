@@ -91,6 +91,28 @@ def test_a_table_is_colored_and_fits_the_terminal(cluster: CliCluster) -> None:
     assert task.id in plain
 
 
+def test_run_says_that_a_shell_needs_a_terminal(cluster: CliCluster) -> None:
+    hint = b"reads nothing without a terminal and ends at once; `gpuyard run --pty` gives it one."
+    for words, hinted in ((["bash"], True), (["/bin/sh"], True), (["bash", "-c", "true"], False), (["true"], False)):
+        with at_a_terminal(cluster, "run", "-g", "0", "--cpus", "1", "--", *words) as terminal:
+            assert terminal.ends() == 0
+        assert (hint in terminal.shown) is hinted, words
+    assert "terminal" not in cluster.call("run", "-g", "0", "--cpus", "1", "--", "bash").stderr
+
+
+def test_a_lease_at_a_terminal_is_printed_for_people(cluster: CliCluster) -> None:
+    with at_a_terminal(cluster, "lease", "-g", "1", "--timeout", "1h") as terminal:
+        assert terminal.ends() == 0
+    lines = terminal.shown.decode().replace("\x1b[K", "").split("\r\n")
+    said = next(line for line in lines if " holds 1 GPU of node " in line)
+    lease = next(line for line in lines if line.startswith("task-"))
+    assert f"{lease} holds 1 GPU of node " in said
+    assert re.search(r", until \d\d:\d\d:\d\d\. To give back", said)
+    assert "export" not in terminal.shown.decode()
+    assert any(line.startswith("CUDA_VISIBLE_DEVICES=") for line in lines)
+    cluster.does("lease", "release", lease)
+
+
 def test_run_shows_why_it_waits_and_ctrl_c_cancels(cluster: CliCluster) -> None:
     with at_a_terminal(cluster, "run", "-g", "64", "-n", "waiting", "--", "true") as terminal:
         terminal.shows(b"waits.")

@@ -80,7 +80,11 @@ def test_users_tokens_and_secrets_are_at_the_other_scheduler_after_the_loss_of_t
     )
     token = connect(f"{pair.a.url}").login("ann", "a long one").token
     first = client.submit("sleep 1000", gpu_count=4)
-    waiting = client.submit("test $KEY = hunter2", gpu_count=4, secrets={"KEY": "hunter2"})
+    waiting = client.submit(
+        f"test $KEY,$GPUYARD_SERVER = hunter2,{pair.b.url},{pair.a.url}", gpu_count=4, secrets={"KEY": "hunter2"}
+    )
+    told = client.wait(client.submit("echo $GPUYARD_SERVER", cpu_count=1))
+    assert b"".join(client.logs(told)).decode() == f"{pair.a.url},{pair.b.url}\n", "a task knows both"
     pair.kill(pair.a.process)
     shutil.rmtree(pair.folder / "a")
     pair.until(pair.b.leads, "the second scheduler leads")

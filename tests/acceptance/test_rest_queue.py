@@ -1,13 +1,14 @@
 """GET /api/v1/queue: what runs, then what waits in queue order, arrays on one row, and only what the caller may see."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpuyard.core.domain.commands import HoldTask, ReportStarted, SetSplit
+from gpuyard.core.domain.commands import HoldTask, ReportEnded, ReportStarted, SetSplit
 from gpuyard.core.domain.tenant import QuotaMode, Split
-from gpuyard.core.domain.values import TaskId
+from gpuyard.core.domain.values import Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
 from tests.acceptance.rest_cluster import RestCluster
 
@@ -99,6 +100,52 @@ def test_a_member_sees_the_tasks_of_the_own_tenant_but_real_places(cluster: Rest
     assert answer["rows"][0]["place"] == 2, "the place in the whole queue"
     assert (answer["running"], answer["pending"]) == (0, 4)
     assert cluster.ask("GET", f"{QUEUE}?tenant=lab", token=token).status == 403
+
+
+def test_ended_tasks_are_rows_too_with_arrays_folded_and_only_for_those_who_may_see_them(
+    tmp_path: Path,
+) -> None:
+    with RestCluster(tmp_path) as cluster:
+        cluster.submit(name="shop", tenant_id="shop", array={"count": 3}, gpu_count=1)
+        for name in ("f-1", "f-2", "f-1"):
+            cluster.submit(name="f[x=1]", group=name, tenant_id="lab")
+        cluster.ask("DELETE", "/api/v1/tasks/task-5")
+        cluster.ask("DELETE", "/api/v1/tasks/task-6")
+        outcomes = [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUCCEEDED, Outcome.SUCCEEDED]
+        for number, outcome in enumerate(outcomes, 1):
+            cluster.tell(ReportStarted(TaskId(number), 1))
+            cluster.tell(ReportEnded(TaskId(number), 1, outcome, 1 if outcome is Outcome.FAILED else 0))
+
+        def look(query: str = "", **more: Any) -> tuple[list[tuple[str, int, dict[str, int]]], int, bool]:
+            told = cluster.get(f"{QUEUE}/ended?{query}", **more)
+            return [(row["id"], row["count"], row["counts"]) for row in told["rows"]], told["tasks"], told["has_more"]
+
+        group = ("task-4", 2, {"success": 1, "cancelled": 1})
+        array = ("task-3", 3, {"success": 2, "failed": 1})
+        for _ in range(2):  # from memory, then from the archive
+            assert look() == ([group, array, ("task-5", 1, {})], 6, False)
+            assert look("limit=2") == ([group, array], 6, True)
+            assert look("status=failed") == ([("task-2", 1, {})], 1, False)
+            assert look("q=SHOP") == ([array], 3, False)
+            assert look("tenant=lab") == ([group, ("task-5", 1, {})], 3, False)
+            cluster.inside(cluster.scheduler.archiver.archive_now)
+        token = cluster.token_of("shopper", Role.MEMBER, "shop")
+        assert look(token=token) == ([array], 3, False)
+        assert cluster.ask("GET", f"{QUEUE}/ended?tenant=lab", token=token).status == 403
+        assert look("status=running") == ([], 0, False)
+        assert 'did you mean "failed"' in cluster.ask("GET", f"{QUEUE}/ended?status=faild").error["message"]
+
+
+def test_open_tasks_with_one_group_are_one_row_whenever_they_were_submitted(tmp_path: Path) -> None:
+    with RestCluster(tmp_path) as cluster:
+        for group in ("f-1", "f-1", "f-2", "f-1"):
+            cluster.submit(name="f[x=1]", group=group, gpu_count=64)
+        found = rows(cluster, "fold=true")
+        assert [(row["id"], row["count"], row["last_id"], row["group"]) for row in found] == [
+            ("task-1", 3, "task-4", "f-1"),
+            ("task-3", 1, None, "f-2"),
+        ]
+        assert cluster.get("/api/v1/tasks/task-1")["group"] == "f-1"
 
 
 @pytest.mark.parametrize(("query", "words"), [("sort=nmae", "name"), ("status=failed", "status"), ("limit=0", "limit")])

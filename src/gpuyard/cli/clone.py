@@ -50,9 +50,13 @@ def retry(
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Submit tasks again that did not succeed, as they are or with the changes of these options. They are new tasks."""
+    """Submit tasks again that did not succeed, as they are or with the changes of these options. They are new tasks.
+
+    --mine and --user select commands that failed, ran too long or were lost, not leases, terminals and cancelled tasks.
+    """
     cluster = client(server, token)
-    meant = selected(cluster, tasks, SelectedBy(user=user, mine=mine), status=RETRIED, doing="Retry", yes=yes)
+    filters = SelectedBy(user=user, mine=mine)
+    meant = selected(cluster, tasks, filters, status=RETRIED, doing="Retry", yes=yes, unfit=_not_retried)
     known, wrong = [cluster.task(task) for task in meant], False
     for task in known:
         if not task.ended or task.succeeded:
@@ -64,6 +68,17 @@ def retry(
     if wrong:  # nothing is submitted
         raise typer.Exit(1)
     _again(cluster, known, changes, as_json=as_json)
+
+
+def _not_retried(task: "Task") -> tuple[str, str] | None:
+    """Return what a task is, one and several, that `retry` takes only by its id; None: it is retried."""
+    if task.command is None:
+        return "lease", "leases"
+    if task.console is not None:
+        if task.console.terminal:
+            return "terminal", "terminals"
+        return "command with standard input", "commands with standard input"
+    return ("cancelled task", "cancelled tasks") if task.status == "cancelled" else None
 
 
 def _again(cluster: "Client", tasks: "list[Task]", changes: dict[str, Any], *, as_json: bool) -> None:

@@ -67,7 +67,9 @@ def ps(
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="LIST", help="Columns to print, such as id,name,why.")
     ] = None,
-    unfold: Annotated[bool, typer.Option("--unfold", help="One line for each task of an array or sweep.")] = False,
+    unfold: Annotated[
+        bool, typer.Option("--unfold", help="One line for each task of an array, a sweep or a map.")
+    ] = False,
     watch: WatchOption = False,
     interval: IntervalOption = 2.0,
     limit: Annotated[
@@ -163,18 +165,20 @@ class QueueTable:
         from gpuyard.cli.output.task_rows import COLUMNS, cells_of, usual_columns
 
         limit = min(self._limit, max(1, screen.height - 4)) if watched and screen.height else self._limit
-        tasks, total, totals = self._look(limit)
+        tasks, total, totals, older = self._look(limit)
         chosen = columns or usual_columns(tasks)
         texts, colors = cells_of(tasks, chosen)
         lines = table_lines([COLUMNS[name][0] for name in chosen], texts, screen, colors)
         self.hidden = ""
-        if len(tasks) < total:
-            self.hidden = f"{len(tasks):,} of {total:,} lines"
-            self.hidden += f" ({totals}); -n shows more." if totals else "; -n shows more."
+        if len(tasks) < total or older:
+            self.hidden = f"{len(tasks):,} of {total:,} lines" if len(tasks) < total else f"{len(tasks):,} lines"
+            self.hidden += f" ({totals})" if totals else ""
+            self.hidden += f", without {older:,} tasks that ended earlier" if older else ""
+            self.hidden += "; -n shows more."
         return [*([totals, ""] if watched and totals else []), *lines]
 
-    def _look(self, limit: int) -> "tuple[list[TaskRow], int, str]":
-        """Return the rows, how many there are, and the totals of the queue in words.
+    def _look(self, limit: int) -> "tuple[list[TaskRow], int, str, int]":
+        """Return the rows, how many there are, the totals of the queue in words, and the number of further ended tasks.
 
         If there is too much of everything, what runs, what waits and what has ended get equal shares.
         """
@@ -183,9 +187,9 @@ class QueueTable:
                 **self._filters, status=",".join(self._open + self._ended), query=self._search, limit=limit,
                 sort=self._sort,
             )  # fmt: skip
-            return list(page.tasks), page.total, ""
+            return list(page.tasks), page.total, "", 0
         rows: list[TaskRow] = []
-        total, totals = 0, ""
+        total, totals, older = 0, "", 0
         if self._open:
             answer = self._queue(self._open, limit)
             rows, total = list(answer.rows), answer.total
@@ -197,16 +201,23 @@ class QueueTable:
                 shown = min(len(busy), max(limit // 2, limit - len(waiting)))
                 rows = [*busy[:shown], *waiting[: limit - shown]]
         if self._ended:
-            status = ",".join(self._ended)
-            ended = self._cluster.page(
-                **self._filters, status=status, query=self._search, limit=limit, sort="-finished_at"
-            )
+            over, older = self._over(limit)
             known = {row.id for row in rows}
-            over = [task for task in ended.tasks if task.id not in known]
+            over = [task for task in over if task.id not in known]
+            total += len(over)
             rows = rows[: max(limit - len(over), limit // 2)]
             rows = [*rows, *over[: limit - len(rows)]]
-            total += ended.total
-        return rows, total, totals
+        return rows, total, totals, older
+
+    def _over(self, limit: int) -> "tuple[list[TaskRow], int]":
+        """Return lines of ended tasks, the latest end first, and the number of ended tasks behind them."""
+        status = ",".join(self._ended)
+        if self._fold:
+            ended = self._cluster.ended(**self._filters, status=status, query=self._search, limit=limit)
+            shown = sum(row.count for row in ended.rows)
+            return list(ended.rows), max(0, ended.tasks - shown) if ended.has_more else 0
+        page = self._cluster.page(**self._filters, status=status, query=self._search, limit=limit, sort="-finished_at")
+        return list(page.tasks), page.total - len(page.tasks)
 
     def _queue(self, statuses: list[str], limit: int) -> Any:
         return self._cluster.queue(

@@ -7,6 +7,7 @@ know the task any more.
 """
 
 import os
+import re
 import signal
 import stat
 import sys
@@ -39,6 +40,8 @@ USUAL_LINGER = "15m"
 TOOK_TOO_LONG = 124
 SIGNALLED = 128
 INTERRUPTED = 130
+INTERACTIVE = re.compile(r"(ba|da|z|fi|k|c|tc)?sh|i?python[0-9.]*|R|julia|node|irb|lua")
+"""Programs that ask for input if they are started without arguments."""
 CANCEL_SECONDS = 5.0
 CANCEL_PAUSE_SECONDS = 0.5
 """Seconds between two tries to cancel a task while the scheduler cannot be reached."""
@@ -71,6 +74,8 @@ def run(
     if pty:
         _run_in_terminal(request, linger_of(linger, keep=keep), escape, quiet or as_json, as_json, server, token)
     feeds = _has_input()
+    if not (feeds or as_json):
+        _point_out_terminal(request["command"])
     if feeds:
         request["console"] = {"terminal": False, "linger": linger_of(linger, keep=keep)}
     cluster = client(server, token)
@@ -197,6 +202,14 @@ def _point_out_directives(command: "list[str] | str") -> None:
     if is_job_script(Path(command[0])):
         words = f"{command[0]} has #SBATCH lines, which `gpuyard run` does not read; `gpuyard submit` does."
         print(f"gpuyard: {words}", file=sys.stderr)
+
+
+def _point_out_terminal(command: "list[str] | str") -> None:
+    """Report to a terminal that a shell or interpreter without arguments reads nothing here."""
+    words = command.split() if isinstance(command, str) else command
+    if len(words) == 1 and INTERACTIVE.fullmatch(words[0].rpartition("/")[2]) and sys.stdin.isatty():
+        told = f"{words[0]} reads nothing without a terminal and ends at once; `gpuyard run --pty` gives it one."
+        print(f"gpuyard: {localized(told)}", file=sys.stderr)
 
 
 def _behind(progress: WaitProgress, remembered: LastOutput) -> "Callable[[bytes], None]":

@@ -84,6 +84,8 @@ def _details(task: "Task") -> "list[tuple[str, object]]":
     fields.pop("submit_process", None)
     if len(task.env) > SHOWN_VARIABLES:
         fields["env"] = f"{len(task.env)} variables; `gpuyard show --env {task.id}` prints them"
+    if task.is_call:
+        fields["command"] = f"the Python function {task.name}"
     if task.estimated_seconds is not None:
         fields["estimated_seconds"] = _estimated(task)
     if predicted:

@@ -119,7 +119,9 @@ def _tasks_of_file(
             "a script on standard input is submitted by `gpuyard sbatch -`", param_hint="'COMMAND'"
         )
     if len(words) > 1:
-        raise typer.BadParameter(f"a task file has no arguments ({words[1][:40]!r})", param_hint="'COMMAND'")
+        message = f"a task file has no arguments ({words[1][:40]!r})"
+        message += "; options go before it" if words[1].startswith("-") else ""
+        raise typer.BadParameter(message, param_hint="'COMMAND'")
     if sweep:
         raise typer.BadParameter(
             "put the sweep into the task file, as sweep: {lr: [1e-3, 1e-4]}", param_hint="'--sweep'"

@@ -96,13 +96,30 @@ class InputDocument:
     @cached_property
     def lines(self) -> Mapping[FieldPath, int]:
         """The line of every key and list item; the empty path gives the line where the document begins."""
+        return self._located.lines or {}
+
+    @cached_property
+    def _located(self) -> "_Reader":
         reader = _Reader({})
         reader.read(*_compose(self.text))
-        return reader.lines or {}
+        return reader
 
     def line_of(self, path: FieldPath) -> int | None:
         """Return the line of a path or of its nearest enclosing value; None if there is none."""
         return next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), None)
+
+    def as_written(self, value: Any, path: FieldPath) -> Any:
+        """Return a value of this document with its numbers and booleans as they are written, such as `1e-3`."""
+        if isinstance(value, Mapping):
+            return {key: self.as_written(below, (*path, key)) for key, below in value.items()}
+        if isinstance(value, list):
+            return [self.as_written(below, (*path, place)) for place, below in enumerate(value)]
+        if not isinstance(value, int | float):
+            return value
+        try:
+            return self._located.texts.get(path, value)
+        except Unreadable:  # JSON may have what YAML has not
+            return value
 
 
 def parse(content: bytes) -> InputDocument:
@@ -293,12 +310,13 @@ def _not_yaml(error: "yaml.MarkedYAMLError", text: str) -> Unreadable:
 
 
 class _Reader:
-    """Converts YAML nodes to plain values; records the line of each key in `lines` unless that is None."""
+    """Converts YAML nodes to plain values; records lines and texts by path in `lines` and `texts` unless `lines` is None."""
 
     def __init__(self, lines: dict[FieldPath, int] | None) -> None:
         import yaml
 
         self.lines = lines
+        self.texts: dict[FieldPath, str] = {}
         self.repeated: list[Repeated] = []
         self._yaml = yaml
         self._left = 0
@@ -323,6 +341,8 @@ class _Reader:
         try:
             if not isinstance(node, self._yaml.ScalarNode):
                 raise ValueError(node.tag)
+            if self.lines is not None:
+                self.texts.setdefault(path, node.value)
             return _plain_value(node.tag.removeprefix(_YAML), node.value)
         except ValueError:
             raise Unreadable(f"{format_path(path)} has a value that cannot be read.", _line(node)) from None

@@ -218,9 +218,10 @@ def _axes_of_file(path: Path) -> list[Axis]:
     from gpuyard.input.document import Unreadable, parse
 
     try:
-        value = parse(_content(path)).value
+        document = parse(_content(path))
     except Unreadable as error:
         raise WrongSweep(error.within(str(path))) from None
+    value = document.as_written(document.value, ())
     try:
         if isinstance(value, Mapping):
             return axes_of(value)

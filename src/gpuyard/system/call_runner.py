@@ -12,6 +12,8 @@ from typing import Any
 
 from gpuyard.system import payloads
 
+CALL_RUNNER = "gpuyard.system.call_runner"
+"""The name of this module, which is `__main__` in a task."""
 FUNCTION, ARGUMENTS = "function", "arguments"
 LONGEST_TRACEBACK = 100_000
 

@@ -32,7 +32,7 @@ def test_a_lease_requested_while_its_process_is_terminated_is_released(number: s
             os.kill(pids[0], number)
             line.say(LEASE, 201)
         else:
-            line.say({"status": "cancelled", "message": "It was given back."})
+            line.say({"id": "task-7", "task_id": "task-7", "status": "cancelled", "message": "It was given back."})
 
     with fake_server(behave) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url]

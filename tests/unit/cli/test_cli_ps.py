@@ -14,9 +14,10 @@ from gpuyard.cli.output.fitted_table import TableColumn, table_lines
 from gpuyard.cli.output.screen import Screen, cells, cut, padded, screen_of
 from gpuyard.cli.output.short_reasons import SHORT_REASONS, short_reason
 from gpuyard.core.domain.refusals import REFUSALS, Never, NotNow
-from gpuyard.core.domain.values import TaskClass, TaskStatus
+from gpuyard.core.domain.values import TaskClass, TaskId, TaskStatus
+from gpuyard.live.control_plane.ended_rows import EndedLine, rows_of
 from gpuyard.live.wire.answers import TaskList
-from gpuyard.live.wire.queue_answers import QueueAnswer, QueueRow
+from gpuyard.live.wire.queue_answers import EndedAnswer, QueueAnswer, QueueRow
 from tests.unit.live.sdk.fake_server import Answering, fake_server, task
 
 VERY_LONG_AGO = (datetime.now(UTC) - timedelta(days=9)).isoformat()
@@ -35,6 +36,11 @@ def row(number: int, status: TaskStatus = TaskStatus.PENDING, **changed: Any) ->
     return QueueRow(**{**fields, **changed})
 
 
+def ended_row(told: Any) -> QueueRow:
+    number = TaskId(int(told.id.removeprefix("task-")))
+    return rows_of([EndedLine(number, {}, number, number)], {number: told})[0]
+
+
 def serving(rows: list[QueueRow], ended: list[Any] = ()) -> Callable[[Answering], None]:  # type: ignore[assignment]
     """Serve pages of these rows and ended tasks, as a scheduler does."""
 
@@ -50,6 +56,10 @@ def serving(rows: list[QueueRow], ended: list[Any] = ()) -> Callable[[Answering]
                     suspended=0, pending=len(rows) - running,
                 )
             )  # fmt: skip
+        elif parts.path == "/api/v1/queue/ended":
+            shown = [one if isinstance(one, QueueRow) else ended_row(one) for one in ended][: int(asked["limit"])]
+            tasks = sum(one.count for one in shown) + 7 * (len(shown) < len(ended))
+            line.say(EndedAnswer(rows=shown, tasks=tasks, has_more=len(shown) < len(ended)))
         else:
             line.say(TaskList(list(ended)[: int(asked["limit"])], len(ended), None))
 
@@ -110,7 +120,46 @@ def test_ended_tasks_say_how_long_they_ran_and_how_they_ended(
     over = task(7, TaskStatus.FAILED, reason="It ended with exit code 3.", reason_code="exit_code", **changed)
     (_, line), _, asked = printed(monkeypatch, capsys, serving([], [over]), "-a")
     assert line.split()[-3:] == [ran, "exit", "3"]
+    assert "/queue/ended" in asked[-1]
+    (_, line), _, asked = printed(monkeypatch, capsys, serving([], [over]), "-a", "--unfold")
+    assert line.split()[-3:] == [ran, "exit", "3"]
     assert "sort=-finished_at" in asked[-1]
+
+
+def test_an_ended_map_is_one_line_with_counts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = {TaskStatus.FAILED: 2, TaskStatus.SUCCESS: 48}
+    whole = row(
+        40,
+        TaskStatus.SUCCESS,
+        name="f[x=1]",
+        group="f-1",
+        count=50,
+        counts=counts,
+        first_id="task-1",
+        last_id="task-50",
+    )
+    gaps = row(
+        70,
+        TaskStatus.FAILED,
+        name="g[x=1]",
+        group="g-1",
+        count=2,
+        counts={TaskStatus.FAILED: 2},
+        first_id="task-51",
+        last_id="task-70",
+    )
+    one = row(90, TaskStatus.CANCELLED, name="f[x=9]", group="f-2")
+    lines, said, _ = printed(monkeypatch, capsys, serving([], [whole, gaps, one]), "-a", "--columns", "id,name,status")
+    assert [line.split(maxsplit=2) for line in lines[1:]] == [
+        ["task-1-50", "f[…]", "48 success, 2 failed"],
+        ["task-51…70", "g[…]", "2 failed"],
+        ["task-90", "f[x=9]", "cancelled"],
+    ]
+    assert said == ""
+    _, said, _ = printed(monkeypatch, capsys, serving([row(1)], [whole, gaps, one]), "-a", "-n", "2")
+    assert said == "2 of 3 lines (0 running, 1 waiting), without 7 tasks that ended earlier; -n shows more.\n"
 
 
 def test_running_and_waiting_tasks_share_the_lines(

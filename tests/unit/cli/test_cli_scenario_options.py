@@ -74,6 +74,7 @@ def test_the_page_shows_nodes_power_and_cost_over_time(
         (("--elastic", "3"), "--elastic is '3'; it must be MIN:MAX[:BOOT_SECONDS[:FAILING]]"),
         (("--elastic", "2:1"), "--elastic is '2:1'; it must be"),
         (("--elastic", "0:2:colour=red"), "--elastic: 'colour' is unknown; a pool has gpus, model, price, spot and"),
+        (("--elastic", "0:2:gpu=4"), "--elastic: 'gpu' is unknown; did you mean gpus?"),
         (("--elastic", "0:price=1:2"), "--elastic is '0:price=1:2'; it must be"),
         (("--elastic", "0:2:price=low"), "--elastic: price is 'low'; it must be a number, 0 or more."),
         (("--elastic", "0:2:price=-1"), "--elastic: price is '-1'; it must be a number, 0 or more."),

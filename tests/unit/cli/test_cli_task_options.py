@@ -208,6 +208,9 @@ def test_an_option_before_a_subcommand_applies_to_it(group: str, monkeypatch: py
     monkeypatch.setenv("GPUYARD_SERVER", "http://127.0.0.1:1")
     told: dict[str, object] = {
         "id": "t",
+        "task_id": "t",
+        "status": "cancelled",
+        "message": "It was released.",
         "max_gpus": None,
         "max_gpus_by_model": {},
         "guaranteed_gpus": None,
@@ -322,3 +325,33 @@ def test_submit_reports_at_once_that_no_present_node_can_hold_it(
     out, err = capsys.readouterr()
     assert out == "task-7\n"
     assert reason in err
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("gpu=2", "gpu=2 is not a program; set a variable with -e gpu=2; if the option is meant, write --gpus 2"),
+        ("DEBUG=1", "DEBUG=1 is not a program; set a variable with -e DEBUG=1;"),
+        ("priorty=9", "if the option is meant, write --priority 9"),
+    ],
+)
+def test_an_assignment_before_the_command_names_what_to_write(
+    word: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", "http://127.0.0.1:9", "--", word, "true"])
+    assert cli.main() == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_program_whose_path_has_an_equals_sign_is_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert submitted(monkeypatch, "--", "./lr=1/run", "x=1")["command"] == ["./lr=1/run", "x=1"]
+
+
+def test_options_behind_a_task_file_are_pointed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tasks.yaml"
+    file.write_text("command: 'true'")
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", str(file), "--dry-run"])
+    assert cli.main() == 2
+    assert "a task file has no arguments ('--dry-run'); options go before it" in capsys.readouterr().err

@@ -5,10 +5,14 @@ from collections.abc import Callable, Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from gpuyard import cli
+from gpuyard.cli.input.task_selection import task_named, tasks_named
 from gpuyard.core.domain.values import TaskStatus
+from gpuyard.live.sdk import Client, connect
 from gpuyard.live.wire.answers import CancelAnswer, SessionAnswer, TaskList
+from gpuyard.live.wire.tasks import ConsoleRequest
 from tests.unit.live.sdk.fake_server import Answering, FakeServer, fake_server, refusal, task
 
 TASKS = [
@@ -29,7 +33,7 @@ def answers(line: Answering) -> None:
     asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if parts.path == "/api/v1/session":
         line.say(SessionAnswer(True, "alice", "lab", "member", "token", []))
-    elif parts.path == "/api/v1/tasks":
+    elif parts.path == "/api/v1/tasks" and line.asked.method == "GET":
         wanted = asked.get("status", "").split(",") if asked.get("status") else [each.value for each in TaskStatus]
         found = [
             each
@@ -41,6 +45,8 @@ def answers(line: Answering) -> None:
         line.say(TaskList(found[: int(asked["limit"])], len(found), None))
     elif parts.path == "/api/v1/tasks/task-9":
         line.say(refusal("UnknownTask", "There is no task 9."), 404)
+    elif line.asked.method == "POST":
+        line.say(task(99), 201)
     elif line.asked.method == "DELETE":
         id_ = parts.path.rpartition("/")[2]
         if 60 <= int(id_.removeprefix("task-")) < 70:
@@ -51,8 +57,7 @@ def answers(line: Answering) -> None:
             return
         line.say(CancelAnswer(id_, id_, TaskStatus.CANCELLED, f"{id_} was cancelled."))
     else:
-        number = int(parts.path.rpartition("/")[2].removeprefix("task-"))
-        line.say(TASKS[number - 1])
+        line.say(next(each for each in TASKS if each.id == parts.path.rpartition("/")[2]))
 
 
 @pytest.fixture
@@ -155,6 +160,61 @@ def test_filters_select_all_tasks_that_match_after_a_question(
 def test_the_name_of_a_sweep_selects_its_tasks(gpuyard: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     assert gpuyard("cancel", "--name", "lr", "--yes") == 0
     assert capsys.readouterr().out.splitlines() == ["task-7 was cancelled.", "task-8 was cancelled."]
+
+
+@pytest.mark.parametrize("name", ["lr[…]", "lr[...]"])
+def test_a_line_of_ps_selects_its_open_tasks(name: str, server: FakeServer, gpuyard: Callable[..., int]) -> None:
+    assert gpuyard("cancel", name) == 0
+    assert cancelled(server) == ["task-7", "task-8"]
+
+
+def test_a_line_that_has_ended_means_the_newest_array_sweep_or_map(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = [
+        task(20, TaskStatus.SUCCESS, name="f[x=1]", group="f-1", user="alice"),
+        task(21, TaskStatus.FAILED, name="f[x=1]", group="f-2", user="alice"),
+        task(22, TaskStatus.SUCCESS, name="other", user="alice"),
+        task(23, TaskStatus.FAILED, name="f[x=2]", group="f-2", user="alice"),
+        task(24, TaskStatus.FAILED, name="a", array_index=0, user="alice"),
+    ]
+    monkeypatch.setattr(sys.modules[__name__], "TASKS", over)
+    cluster: Client = connect(server.url)
+    assert tasks_named(cluster, ["f[…]"]) == ["task-21", "task-23"]
+    assert tasks_named(cluster, ["a[…]"]) == ["task-24"]
+    assert task_named(cluster, "a[…]") == "task-24"
+
+
+def test_the_name_of_a_line_alone_says_how_all_are_meant(
+    server: FakeServer, gpuyard: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpuyard("cancel", "lr") == 2
+    told = capsys.readouterr().err
+    assert "2 open tasks are called lr: task-8, task-7. Use the id of one of them, or 'lr[…]' for all of them" in told
+    assert gpuyard("explain", "lr[…]") == 2
+    assert gpuyard("cancel", "nothing[…]") == 1
+    assert "There is no task with the id or name nothing[…]" in capsys.readouterr().err
+    assert cancelled(server) == []
+
+
+def test_retry_takes_what_failed_and_counts_what_it_leaves_out(
+    gpuyard: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = ConsoleRequest(terminal=True)
+    over = [
+        task(1, TaskStatus.FAILED, user="alice", command="python a.py"),
+        task(2, TaskStatus.CANCELLED, user="alice", command="python b.py"),
+        task(3, TaskStatus.TIMEOUT, user="alice", command=None),
+        task(4, TaskStatus.FAILED, user="alice", command=["bash"], console=console),
+        task(5, TaskStatus.CANCELLED, user="alice", command=None),
+        task(6, TaskStatus.FAILED, user="alice", command="cat", console=replace(console, terminal=False)),
+        task(7, TaskStatus.TIMEOUT, user="alice", command="python c.py"),
+    ]
+    monkeypatch.setattr(sys.modules[__name__], "TASKS", over)
+    assert gpuyard("retry", "--mine", "--yes") == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines() == ["task-99 is task-1 again.", "task-99 is task-7 again."]
+    assert told.err == "gpuyard: Left out: 1 cancelled task, 2 leases, 1 terminal, 1 command with standard input.\n"
 
 
 @pytest.mark.parametrize(("answer", "ends"), [("y\n", ["task-4", "task-6"]), ("n\n", []), ("\n", [])])

@@ -9,11 +9,15 @@ import pytest
 from textual.pilot import Pilot
 
 from gpuyard import cli
-from gpuyard.cli.top.app import PAINT_SECONDS, TopApp
+from gpuyard.cli.top.app import PAINT_SECONDS, TopApp, tasks_of
 from gpuyard.cli.top.panels import gpu_strips, spark
 from gpuyard.cli.top.readers import LiveReader, QueueView, events_in
 from gpuyard.cli.top.screens import Question, TextPage
+from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.sdk import connect
+from gpuyard.live.wire.answers import TaskList
+from tests.unit.cli.test_cli_ps import row
+from tests.unit.live.sdk.fake_server import Answering, fake_server, task
 from tools.manual.demo_cluster import DemoCluster, demo_cluster
 
 pytestmark = pytest.mark.slow
@@ -222,3 +226,19 @@ def test_a_pipe_gets_the_state_once(
     assert "1,500 running, 98,500 waiting" in out
     assert "20 of 12,500 lines" in out
     assert "\x1b" not in out
+
+
+def test_the_calls_of_a_map_are_cancelled_and_no_others() -> None:
+    told = [
+        task(1, TaskStatus.RUNNING, name="f[x=1]", group="f-1"),
+        task(2, TaskStatus.RUNNING, name="f[x=2]", group="f-2"),
+        task(4, TaskStatus.RUNNING, name="f[x=3]", group="f-1"),
+    ]
+
+    def answer(line: Answering) -> None:
+        line.say(TaskList(told, len(told), None))
+
+    of_map = row(1, TaskStatus.RUNNING, name="f[x=1]", group="f-1", count=2, first_id="task-1", last_id="task-4")
+    with fake_server(answer) as server:
+        assert tasks_of(connect(server.url), of_map) == ["task-1", "task-4"]
+        assert "user=ann" in server.asked[0].path

@@ -41,6 +41,32 @@ def test_one_task_with_units() -> None:
     }]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        """
+        tasks:
+          - {name: train, command: "t --lr {lr} {ok}", sweep: {lr: [1e-3, 1.50, 1e-3], ok: [true]}}
+        """,
+        """
+        name: train
+        command: [t, --lr, "{lr}", "{ok}"]
+        sweep: {lr: [1e-3, 1.50, 1e-3], ok: true}
+        """,
+        """{"name": "train", "command": "t --lr {lr} {ok}", "sweep": {"lr": [1e-3, 1.50, 1e-3], "ok": [true]}}""",
+    ],
+)
+def test_values_of_a_sweep_are_used_as_they_are_written(text: str) -> None:
+    found = read(text)
+    assert [one["name"] for one in found] == [f"train[lr={lr},ok=true]" for lr in ("1e-3", "1.50", "1e-3")]
+    assert found[0]["command"] in ("t --lr 1e-3 true", ["t", "--lr", "1e-3", "true"])
+
+
+def test_numbers_in_commands_and_variables_are_used_as_they_are_written() -> None:
+    [one] = read("command: [t, 1e-3, 010]\nenv: {LR: 1e-4, N: 7}")
+    assert (one["command"], one["env"]) == (["t", "1e-3", "010"], {"LR": "1e-4", "N": "7"})
+
+
 def test_dependencies_by_name_come_first_and_mean_all_tasks_of_a_sweep() -> None:
     text = """
     defaults: {gpus: 1, env: {A: "1"}}

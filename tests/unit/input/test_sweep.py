@@ -69,12 +69,13 @@ def test_all_combinations_or_side_by_side() -> None:
 def test_files_have_lines_tables_or_lists(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("one\n\ntwo words\r\n")
     (tmp_path / "grid.csv").write_text('lr,name\n0.1,"a, b"\n\n0.2,c\n')
-    (tmp_path / "grid.yaml").write_text("lr: [0.1, 0.2]\nseed: 0..2\n")
+    (tmp_path / "grid.yaml").write_text("lr: [1e-3, 0.20]\nseed: 0..2\n")
     (tmp_path / "points.json").write_text('[{"lr": 0.1, "on": true}, {"lr": 1, "on": false}]')
     assert parse_axes(["k=@names.txt"], tmp_path) == [[{"k": "one"}, {"k": "two words"}]]
     assert parse_axes(["@grid.csv"], tmp_path) == [[{"lr": "0.1", "name": "a, b"}, {"lr": "0.2", "name": "c"}]]
-    assert len(points_of(parse_axes(["@grid.yaml"], tmp_path))) == 6
-    assert parse_axes(["@points.json"], tmp_path) == [[{"lr": "0.1", "on": "True"}, {"lr": "1", "on": "False"}]]
+    points = points_of(parse_axes(["@grid.yaml"], tmp_path))
+    assert [point["lr"] for point in points] == ["1e-3"] * 3 + ["0.20"] * 3, "numbers stay as they are written"
+    assert parse_axes(["@points.json"], tmp_path) == [[{"lr": "0.1", "on": "true"}, {"lr": "1", "on": "false"}]]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from gpuyard.cli.input.task_options import RequestFields
-from gpuyard.cli.input.task_selection import OPEN, numbers_in_range
+from gpuyard.cli.input.task_selection import OPEN, numbers_in_range, tasks_of_line
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def tasks_meant(cluster: "Client", word: str) -> list[str]:
         raise WrongDependency(str(error)) from None
     if numbers is not None:
         return [f"task-{number}" for number in numbers]
+    if on_line := tasks_of_line(cluster, word):
+        return on_line
     newest = _only_open(cluster, word) or _newest(cluster, word)
     if not newest:
         raise NoSuchTask(f"there is no task, array or sweep with the id or name {word[:80]!r}")

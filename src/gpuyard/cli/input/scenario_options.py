@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.nearest_name import closest_word
 
 if TYPE_CHECKING:
     from gpuyard.core.domain.node import NodeSpec
@@ -19,6 +20,8 @@ BOOT_SECONDS, WAKE_SECONDS = 180.0, 60.0
 NOTICE_SECONDS = 120.0
 """Default notice before a spot node is taken away; cloud providers give 30 to 120 seconds."""
 MOST = 1e9
+_OF_POOL = ("gpus", "model", "price", "spot", "notice")
+"""What a pool may have by name."""
 
 
 class WrongCondition(WrongInput):
@@ -91,8 +94,10 @@ def _elastic(text: str) -> "ElasticNodes":
     words = text.split(":")
     named = {name: value for name, _, value in (word.partition("=") for word in words if "=" in word)}
     plain = [word for word in words if "=" not in word]
-    if unknown := named.keys() - {"gpus", "model", "price", "spot", "notice"}:
-        raise WrongCondition(f"--elastic: {min(unknown)!r} is unknown; a pool has gpus, model, price, spot and notice.")
+    if unknown := named.keys() - set(_OF_POOL):
+        near = closest_word(min(unknown), _OF_POOL)
+        hint = f"did you mean {near}?" if near else "a pool has gpus, model, price, spot and notice."
+        raise WrongCondition(f"--elastic: {min(unknown)!r} is unknown; {hint}")
     if words[: len(plain)] != plain or len(words) != len(plain) + len(named):
         raise wrong
     least, most, boot, failing = _numbers(":".join(plain), 2, (BOOT_SECONDS, 0.0), wrong)

@@ -25,7 +25,7 @@ from gpuyard.live.wire.tasks import TaskRequest
 
 ENDINGS: Final = (".yaml", ".yml", ".json")
 _OWN: Final = ("gpus", "gpu_memory", "memory", "sweep", "zip", "max_running")
-_KNOWN: Final = (*TaskRequest.__struct_encode_fields__, *_OWN)
+KNOWN_KEYS: Final = (*TaskRequest.__struct_encode_fields__, *_OWN)
 _DURATIONS: Final = ("timeout", "grace", "estimated_seconds")
 _REFERENCES: Final = ("depends_on", "after_any")
 _TASK: Final = Strict(TaskRequest)
@@ -98,7 +98,7 @@ class _TaskFile:
     def _entry(self, given: Any, path: FieldPath, defaults: dict[str, Any]) -> dict[str, Any]:
         """Return a task with the fields of the API: defaults applied, units converted, everything checked."""
         task = self._mapping(given, path)
-        self._check_keys(task, _KNOWN, path, "a task")
+        self._check_keys(task, KNOWN_KEYS, path, "a task")
         entry: dict[str, Any] = {}
         for key, value in task.items():
             if value is not None:
@@ -147,7 +147,7 @@ class _TaskFile:
     def _variable(self, value: Any, path: FieldPath) -> Any:
         if isinstance(value, bool):
             self._fail(path, f"{format_path(path)} is {str(value).lower()}; write it in quotes.")
-        return str(value) if isinstance(value, int | float) else value
+        return str(self._document.as_written(value, path)) if isinstance(value, int | float) else value
 
     def _quantity(self, read: Callable[[object], Any], value: Any, path: FieldPath) -> Any:
         try:
@@ -181,7 +181,7 @@ class _TaskFile:
         if entry.get("array"):
             self._fail(here, f"{format_path(here)}: a sweep cannot be an array, too; add a key with the numbers.")
         try:
-            points = points_of(axes_of(sweep), side_by_side=side_by_side)
+            points = points_of(axes_of(self._document.as_written(sweep, here)), side_by_side=side_by_side)
             swept = swept_tasks(request["command"], points, name=request["name"], env=request["env"])
         except WrongSweep as wrong:
             self._fail(here, f"{format_path(here)}: {wrong}")

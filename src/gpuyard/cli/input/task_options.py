@@ -262,6 +262,9 @@ _WORDS_FOR_UNITS = frozenset(
     ["second", "seconds", "minute", "minutes", "min", "hour", "hours", "day", "days", "week", "weeks"]
 )
 
+_OPTIONS_AS_KEYS = ("gpus", "gpu_model", "gpu_memory", "nodes", "priority", "timeout", "retries", "name", "array")
+"""Options that one may write as `gpu=2`."""
+
 PARTS: tuple[Callable[..., RequestFields], ...] = (
     resource_options,
     scheduling_options,
@@ -349,7 +352,18 @@ def _command(words: list[str] | None, shell: str | None) -> list[str] | str:
         raise typer.BadParameter(message, param_hint="'COMMAND'")
     if shell or not words:
         return shell or ""
+    if found := fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=([^\s/]*)", words[0]):
+        raise typer.BadParameter(_instead_of_assignment(*found.groups()), param_hint="'COMMAND'")
     return words[0] if len(words) == 1 and " " in words[0].strip() else words
+
+
+def _instead_of_assignment(name: str, value: str) -> str:
+    """Return what to write instead of `gpu=2` or `DEBUG=1` before the command."""
+    from gpuyard.input.nearest_name import closest_word
+
+    near = closest_word(name, _OPTIONS_AS_KEYS) if name.islower() else None
+    option = f"; if the option is meant, write --{near.replace('_', '-')} {value}" if near else ""
+    return f"{name}={value} is not a program; set a variable with -e {name}={value}{option}"
 
 
 def _tasks(texts: list[str] | None, option: str) -> list[str] | None:

@@ -1,5 +1,6 @@
 """`gpuyard lease`: GPUs for work that is started by hand."""
 
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,12 +20,13 @@ from gpuyard.cli.input.options import (
     priority_of,
     seconds_of,
 )
-from gpuyard.cli.lease.command import COMMAND, LeaseGroup, check_here, run_command
+from gpuyard.cli.lease.command import COMMAND, LEASE_VARIABLE, LeaseGroup, check_here, nodes_here, run_command
 from gpuyard.cli.lease.guard import LeaseGuard
 from gpuyard.cli.output.errors import complain
 from gpuyard.cli.output.listing import Listing, list_command
 from gpuyard.cli.output.progress import WaitProgress
 from gpuyard.cli.output.task_output import gone, is_gone, outage_printer
+from gpuyard.cli.shell.messages import localized
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +87,8 @@ def lease(
 ) -> None:
     """Lease GPUs: wait for them, then print the id of the lease and CUDA_VISIBLE_DEVICES. `lease release` releases them.
 
-    With `-- COMMAND`, run it here with CUDA_VISIBLE_DEVICES set, and release them when it ends.
+    In a pipe, as in `eval $(gpuyard lease)`, print both as commands of the shell. With `-- COMMAND`, run it here with
+    CUDA_VISIBLE_DEVICES set, and release them when it ends.
     """
     if is_for_subcommand(context, as_json, server, token):
         return
@@ -138,6 +141,8 @@ def lease(
             outages = None if as_json else outage_printer(asked.id, progress)
             held = cluster.granted(asked, wait_seconds=wait_seconds, watch=progress.tell, on_outage=outages)
         if command is None:
+            if not (quiet or as_json):
+                _tell(cluster, held)
             _print(held, as_json=as_json)
         else:
             check_here(cluster, held.node_id)
@@ -155,15 +160,38 @@ def lease(
 
 
 def _print(held: "Lease", *, as_json: bool) -> None:
+    """Print a lease: for people, for `eval` where nobody reads it, or as JSON."""
     if as_json:
         from gpuyard.cli.output.printing import print_json
 
         print_json(held)
-    else:
+    elif sys.stdout.isatty():
         typer.echo(held.id)
         for variable, value in held.env.items():
             typer.echo(f"{variable}={value}")
+    else:
+        from shlex import quote
+
+        for variable, value in {**held.env, LEASE_VARIABLE: held.id}.items():
+            typer.echo(f"export {variable}={quote(value)};")  # `eval $(…)` makes one line of all
     sys.stdout.flush()
+
+
+def _tell(cluster: "Client", held: "Lease") -> None:
+    """Say on standard error where the GPUs are, until when, and how they are given back."""
+    from gpuyard.cli.output.printing import format_instant, one_line
+    from gpuyard.live.sdk import ClusterError
+
+    where = f" of node {held.node_id}" if held.node_id else ""
+    try:
+        if held.node_id and held.node_id not in nodes_here(cluster):
+            where += ", which is not this machine"
+    except ClusterError:  # it may not see the nodes; the lease is granted all the same
+        pass
+    until = f" until {format_instant(held.expires_at)}" if held.expires_at else " without a time limit"
+    gpus = "1 GPU" if len(held.gpus) == 1 else f"{len(held.gpus)} GPUs"
+    words = f"{held.id} holds {gpus}{where},{until}. To give back: gpuyard lease release {held.id}"
+    print(f"gpuyard: {one_line(localized(words))}", file=sys.stderr)
 
 
 def _give_up(cluster: "Client", lease: "LeaseAnswer", guard: LeaseGuard, *, as_json: bool) -> None:
@@ -207,18 +235,37 @@ def _note_interrupts(interrupts: "Sequence[signal.Signals]") -> list[int]:
 
 @app.command()
 def release(
-    lease_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Leases, such as task-7.")],
+    lease_ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID...", help="Leases, such as task-7 (default: GPUYARD_LEASE_ID)."),
+    ] = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Release leases."""
-    cluster = client(server, token)
+    """Release leases. A lease that has ended is not changed."""
     from gpuyard.cli.output.printing import report
+    from gpuyard.live.sdk import NotAllowed, Refused
 
-    for one in lease_ids:
-        cluster.release_lease(one)
-        report(cluster, f"{one} was released.", as_json=as_json)
+    own = os.environ.get(LEASE_VARIABLE, "")
+    ids = lease_ids or ([own] if own else [])
+    if not ids:
+        message = "name a lease, such as task-7; `gpuyard lease list` shows all"
+        raise typer.BadParameter(message, param_hint="'ID'")
+    cluster = client(server, token)
+    failed = False
+    for one in ids:
+        try:
+            answer = cluster.release_lease(one)
+        except NotAllowed:
+            raise
+        except Refused as refused:  # the others are released all the same
+            complain(refused.message, code=refused.code, field=refused.field, as_json=as_json)
+            failed = True
+            continue
+        report(cluster, answer.message, as_json=as_json)
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command("list")

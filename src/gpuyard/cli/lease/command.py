@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 COMMAND = "gpuyard.lease_command"
 """In the context of a call: the words after `--`."""
+LEASE_VARIABLE = "GPUYARD_LEASE_ID"
+"""Names the lease of a shell or command."""
 STOP_SECONDS = 10.0
 NOT_FOUND, NOT_EXECUTABLE, SIGNALLED = 127, 126, 128
 
@@ -44,14 +46,19 @@ class LeaseGroup(CommandGroup):
 
 def check_here(cluster: "Client", node_id: str | None = None) -> None:
     """Raise `LeaseOnOtherNode` unless this machine is a node of the cluster, or is this node."""
-    nodes = cluster.nodes().nodes
-    here = [node.id for node in nodes if _is_here(node.address, cluster.connection.server)]
+    here = nodes_here(cluster)
     instead = "`gpuyard run --pty -g 1 -- COMMAND` runs a command on any node, with your terminal."
     if not here:
         raise LeaseOnOtherNode(f"No node of the cluster is this machine, so leased GPUs cannot be used here. {instead}")
     if node_id is not None and node_id not in here:
         message = f"The leased GPUs are on node {node_id}, and this machine is {' and '.join(here)}. The lease was given back. {instead}"
         raise LeaseOnOtherNode(message)
+
+
+def nodes_here(cluster: "Client") -> list[str]:
+    """Return the nodes of the cluster that are this machine."""
+    nodes = cluster.nodes().nodes
+    return [node.id for node in nodes if _is_here(node.address, cluster.connection.server)]
 
 
 def _is_here(address: str | None, server: str) -> bool:
@@ -79,7 +86,7 @@ def _is_own(host: str) -> bool:
 
 def run_command(cluster: "Client", held: "Lease", command: list[str]) -> int:
     """Run a command on the GPUs of a lease; return its exit code. If the lease ends before, the command is stopped."""
-    env = {**os.environ, **held.env, "GPUYARD_LEASE_ID": held.id}
+    env = {**os.environ, **held.env, LEASE_VARIABLE: held.id}
     before = signal.signal(
         signal.SIGINT, lambda *_: None
     )  # Ctrl-C is for the command, which does not inherit a handler

@@ -7,6 +7,7 @@ from gpuyard.cli.output.fitted_table import TableColumn
 from gpuyard.cli.output.printing import asked_gpus, format_seconds, one_line, seconds_since
 from gpuyard.cli.output.short_reasons import short_reason
 from gpuyard.cli.shell.messages import localized
+from gpuyard.core.domain.values import TaskStatus
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Task
@@ -54,13 +55,32 @@ def _count(task: Any) -> int:
 
 
 def _id(task: Any) -> str:
+    """Return the id, or the range of ids; the calls of a map have others between them, which a range would include."""
     if _count(task) == 1:
         return str(task.id)
-    return f"{task.first_id}-{task.last_id.removeprefix('task-')}"
+    return f"{task.first_id}{'…' if _is_loose(task) else '-'}{task.last_id.removeprefix('task-')}"
+
+
+def _is_loose(task: Any) -> bool:
+    """Whether the tasks on a line were submitted one after the other, so that tasks between them may be others."""
+    first, last = (int(one.removeprefix("task-")) for one in (task.first_id, task.last_id))
+    return getattr(task, "group", None) is not None and last - first + 1 > _count(task)
 
 
 def _status(task: Any) -> str:
-    return f"{_count(task)} {task.status}" if _count(task) > 1 else str(task.status)
+    """Return the status; of several ended tasks how many have which, such as `48 success, 2 failed`."""
+    counts = getattr(task, "counts", None) or {task.status: _count(task)}
+    if _count(task) == 1:
+        return str(task.status)
+    known = [status for status in TaskStatus if status in counts]
+    return ", ".join(f"{counts[status]} {status}" for status in known)
+
+
+def _color(task: Any) -> str | None:
+    """Return the color of the status: of several ended tasks that of the worst."""
+    counts = getattr(task, "counts", None) or {task.status: 1}
+    worst = next((one for one in ("failed", "timeout", "cancelled") if one in counts), str(task.status))
+    return STATUS_COLORS.get(worst)
 
 
 def _node(task: Any) -> str:
@@ -146,5 +166,5 @@ def cells_of(tasks: "list[TaskRow]", columns: list[str]) -> tuple[list[list[str]
     texts, colors = [], []
     for task in tasks:
         texts.append([one_line(COLUMNS[name][1](task)) or "–" for name in columns])
-        colors.append([STATUS_COLORS.get(str(task.status)) if name == "status" else None for name in columns])
+        colors.append([_color(task) if name == "status" else None for name in columns])
     return texts, colors

@@ -21,7 +21,7 @@ BorrowOption = Annotated[
     bool | None,
     typer.Option(
         "--borrow/--no-borrow",
-        help="Borrow GPUs from the cluster and return them on request (default: if GPUYARD_SERVER is set).",
+        help="Borrow GPUs from the cluster and return them on request (default: if GPUYARD_SERVER is set, outside of tasks).",
     ),
 ]
 LeaveFreeOption = Annotated[
@@ -84,9 +84,13 @@ def borrowing(
     options: "Callable[[], BorrowOptions]",
     warn: Callable[[str], None],
 ) -> "Borrowing | None":
-    """Return how GPUs of a cluster are borrowed, if requested or if GPUYARD_SERVER is set."""
+    """Return how GPUs of a cluster are borrowed, if requested or if GPUYARD_SERVER is set.
+
+    In a task every node sets GPUYARD_SERVER, and the plan runs on the GPUs of the task.
+    """
     if wanted is None:
-        wanted = on is On.LOCAL and (server is not None or bool(os.environ.get("GPUYARD_SERVER")))
+        is_set = bool(os.environ.get("GPUYARD_SERVER")) and "GPUYARD_TASK_ID" not in os.environ
+        wanted = on is On.LOCAL and (server is not None or is_set)
     if not wanted:
         return None
     said = options()

@@ -321,9 +321,12 @@ class TopApp(App[None]):
 
 
 def tasks_of(cluster: Client, row: QueueRow) -> list[str]:
-    """Return the tasks on a row: one, or those of an array or sweep that had one status when the row was read."""
+    """Return the tasks on a row: one, or those of an array, sweep or map that had one status when the row was read."""
     if row.count == 1 or row.first_id is None or row.last_id is None:
         return [row.id]
+    if row.group is not None:
+        own = cluster.tasks(status=str(row.status), tenant=row.tenant_id, user=row.user or None)
+        return [task.id for task in own if task.group == row.group]
     first, last = (int(task.removeprefix("task-")) for task in (row.first_id, row.last_id))
     base = row.name.partition("[")[0] if row.array_index is None else row.name
     found = cluster.tasks(status=str(row.status), tenant=row.tenant_id, query=base or None)

@@ -20,7 +20,7 @@ KEYS = (
     ("/", "filter by name, command, id or user; Esc removes the filter"),
     ("s, S", "next order; reverse it"),
     ("m", "only my tasks, or all"),
-    ("f", "fold or unfold arrays and sweeps"),
+    ("f", "fold or unfold arrays, sweeps and maps"),
     ("g", "GPUs: as many as fit, all of them, none"),
     ("Enter, d", "details and story of the task"),
     ("e", "explain: why it waits, when it starts"),

@@ -190,6 +190,8 @@ class TaskSpec(Value, frozen=True):
     """Who is told when the task starts, ends or fails."""
     console: Console | None = None
     """Clients can be attached to its command; None: it reads nothing."""
+    group: str = ""
+    """Tasks of one user with the same group are one line of the queue, such as the calls of a map; empty: no group."""
 
     @property
     def has_prerequisites(self) -> bool:

@@ -6,7 +6,7 @@ while no scheduler leads and no agent can register.
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
@@ -17,9 +17,6 @@ from gpuyard.live.voting.voter_file import VOTER_FILE, DurableVoter
 from gpuyard.live.wire.clock import SYSTEM_CLOCK
 
 OPEN_AGAIN_SECONDS = 5.0
-MOST_SCHEDULERS = 16
-"""How many addresses of a scheduler are used."""
-ALL_INTERFACES = frozenset({"", "*", "0.0.0.0", "::", "[::]"})  # noqa: S104 - recognized, not used
 
 log = structlog.get_logger()
 
@@ -92,16 +89,3 @@ class AgentVoter:
         for note in voter.notes:
             log.warning("voter_checked", message=note)
         return voter
-
-
-def reachable(told: Iterable[str], scheduler: str) -> tuple[str, ...]:
-    """Return the addresses that a scheduler has told, as this node reaches them.
-
-    A host of all interfaces becomes the one under which the node has reached the `scheduler`.
-    """
-    here = scheduler.rpartition(":")[0]
-    found = []
-    for address in told:
-        host, _, port = address.rpartition(":")
-        found.append(f"{here}:{port}" if host in ALL_INTERFACES else address)
-    return tuple(dict.fromkeys(found))[:MOST_SCHEDULERS]

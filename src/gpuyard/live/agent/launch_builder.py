@@ -22,6 +22,7 @@ from gpuyard.live.agent.identity import (
 from gpuyard.live.agent.inventory import GpuDevice
 from gpuyard.live.agent.notice_commands import NoticeCommand, NoticeCommands
 from gpuyard.live.agent.output_times import MARK, LineTimes, OutputTimesReader, starts_in_line
+from gpuyard.live.agent.scheduler_addresses import reachable_for_clients
 from gpuyard.live.agent.scheduler_connection import SchedulerConnection
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.task_files import TaskFiles
@@ -75,6 +76,8 @@ class LaunchBuilder:
         """Attempts whose files could not be made, with the reason."""
         self._with_setup: set[messages.AttemptKey] = set()
         self.is_over: Callable[[messages.AttemptKey], bool] = lambda _: True
+        self._scheduler = ""
+        """The address at which this node has reached the scheduler; empty: it has not."""
         self._node = node
         self._devices = devices
         self._identities = identities
@@ -87,6 +90,10 @@ class LaunchBuilder:
         self._launch_seconds = launch_seconds
         self._grace_seconds = grace_seconds
         """Seconds between SIGTERM and SIGKILL of an attempt whose task has no grace of its own."""
+
+    def reached_at(self, scheduler: str) -> None:
+        """Note the address at which this node has reached the scheduler."""
+        self._scheduler = scheduler
 
     def look_up(self, asked: pb.Launch) -> Awaitable[None] | None:
         """Return an awaitable to await before `launch`, which would block otherwise; None if it would not."""
@@ -210,10 +217,12 @@ class LaunchBuilder:
 
     def _about_attempt(self, key: messages.AttemptKey, asked: pb.Launch, folder: str) -> dict[str, str]:
         """Return the variables by which a task knows whether it is restarted, and where and how long it can save."""
+        schedulers = ",".join(reachable_for_clients(asked.clients, self._scheduler))
         return (
             {"GPUYARD_RESTART_COUNT": str(key.attempt - 1), "GPUYARD_GRACE_SECONDS": f"{self._grace(asked):g}"}
             | ({"GPUYARD_RESTART_REASON": asked.restart_reason} if asked.restart_reason else {})
             | ({"GPUYARD_CHECKPOINT_DIR": folder} if folder else {})
+            | ({"GPUYARD_SERVER": schedulers} if schedulers else {})
             | (self.files.environment(key, asked) if self.files else {})
         )
 

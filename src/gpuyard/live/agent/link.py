@@ -26,8 +26,8 @@ import structlog
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.live.agent import failures, peer
 from gpuyard.live.agent.agent_state import AgentState, AgentStateFile
-from gpuyard.live.agent.agent_voter import reachable
 from gpuyard.live.agent.attempt_relay import AttemptRelay
+from gpuyard.live.agent.scheduler_addresses import reachable
 from gpuyard.live.agent.scheduler_connection import SchedulerConnection
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
@@ -116,6 +116,7 @@ class AgentLink:
         *,
         promised: Callable[[str], int] = lambda _: 0,
         vote_at: Callable[[str, tuple[str, ...]], None] = lambda _cluster, _addresses: None,
+        reached_at: Callable[[str], None] = lambda _address: None,
         uid_of_listener: Callable[[str], int | None] = lambda _: None,
         what_is_wrong: Callable[[str], str] = lambda _: "",
         clock: Clock = SYSTEM_CLOCK,
@@ -123,8 +124,9 @@ class AgentLink:
         open_channel: "Callable[[str], grpc.aio.Channel]" = channel_to,
         accepts: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
-        """`promised`: the highest epoch that this node has granted in a cluster. `vote_at`: where its voter connects to.
+        """`promised`: the highest epoch that this node has granted in a cluster.
 
+        `vote_at`: called with where its voter connects to; `reached_at`: with the address of a scheduler that admits it.
         `accepts`: whether a process listens at an address.
         """
         self._node = node
@@ -135,6 +137,7 @@ class AgentLink:
         self._heartbeat = heartbeat
         self._promised = promised
         self._vote_at = vote_at
+        self._reached_at = reached_at
         self._uid_of_listener = uid_of_listener
         self._what_is_wrong = what_is_wrong
         self._clock = clock
@@ -369,6 +372,7 @@ class AgentLink:
         memory.offline_after_seconds = welcome.offline_after_seconds
         memory.voting = reachable(welcome.voting, address)
         self._vote_at(memory.cluster_id, memory.voting)
+        self._reached_at(address)
         self._note_position(welcome.seq, welcome.hash)
         self._state_file.save()
         return welcome

@@ -257,6 +257,7 @@ class AgentNode:
             lambda: self._heartbeat(relay),
             promised=self.voter.promised_in,
             vote_at=self.voter.vote_at,
+            reached_at=self.launch_builder.reached_at,
             uid_of_listener=peer.uid_of_listener,
             what_is_wrong=partial(tls.what_is_wrong, settings.tls),
             open_channel=partial(channel_to, credentials=_credentials(settings)),

@@ -1,5 +1,7 @@
 """Pages of the queue: running tasks first, then waiting ones in the order in which they go, arrays on one line.
 
+Tasks that have ended are a list of their own, the latest end first: those of an array on one line, with counts.
+
 The order of the waiting tasks comes from the engine as copies of its heaps, and is sorted in a thread. A list is kept
 until an event changes something; with many open tasks also a second longer, because then events never stop.
 """
@@ -8,18 +10,22 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from gpuyard.core.domain.values import ENDED, MILLI, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.explain import AHEAD
 from gpuyard.core.engine.queue_order import entries_in_order, parts_of_queue
-from gpuyard.core.engine.task import OpenTask
+from gpuyard.live.control_plane.ended_rows import EndedLines, find_lines, rows_of
+from gpuyard.live.control_plane.folding import fold_of
 from gpuyard.live.control_plane.queries import TaskQueries
-from gpuyard.live.control_plane.stores.archive import Filters
+from gpuyard.live.control_plane.stores.archive import Archive, Filters
 from gpuyard.live.control_plane.task_places import OpenTasks, matching, sorted_in_pieces
 from gpuyard.live.control_plane.views import LOOKED_AT_ONCE, STARTING, TaskView, Views
 from gpuyard.live.control_plane.worker_threads import WorkerPools
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
 from gpuyard.live.wire.limits import instant_of
-from gpuyard.live.wire.queue_answers import QueueAnswer, QueueRow
+from gpuyard.live.wire.queue_answers import EndedAnswer, QueueAnswer, QueueRow
+from gpuyard.live.wire.task_answers import TaskAnswer
 from gpuyard.live.wire.tasks import format_priority, format_task_id
 
 KEPT_SECONDS = 1.0
@@ -64,10 +70,17 @@ class QueuePages:
     """Answers what is in the queue."""
 
     def __init__(
-        self, queries: TaskQueries, views: Views, worker_pools: WorkerPools, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        queries: TaskQueries,
+        views: Views,
+        archive: Archive,
+        worker_pools: WorkerPools,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._queries = queries
         self._views = views
+        self._archive = archive
         self._worker_pools = worker_pools
         self._clock = clock
         self._lists: dict[_Asked, tuple[int, float, asyncio.Task[_Listed]]] = {}
@@ -77,7 +90,7 @@ class QueuePages:
     async def page(
         self, filters: Filters, sort: QueueSort, offset: int, limit: int, *, fold: bool, seen: TenantId | None
     ) -> QueueAnswer:
-        """Return some rows. `fold`: one row for the tasks of an array or sweep; `seen`: the tenant that the caller sees."""
+        """Return some rows. `fold`: one row for the tasks of an array, sweep or group; `seen`: the tenant that the caller sees."""
         listed = await self._listed((filters, sort, fold))
         lines = listed.lines[offset : offset + limit]
         views = [view for line in lines if (view := self._views.tasks.get(line.tasks[0])) is not None]
@@ -94,6 +107,29 @@ class QueuePages:
         return QueueAnswer(
             rows=rows, total=len(listed.lines), tasks=listed.tasks, running=running, suspended=suspended, pending=pending
         )  # fmt: skip
+
+    async def ended(self, filters: Filters, limit: int) -> EndedAnswer:
+        """Return rows of ended tasks, the latest end first, one row for the tasks of an array, sweep or group."""
+        filters = replace(filters, statuses=tuple(one for one in ENDED if one in (filters.statuses or ENDED)))
+        if not filters.statuses:
+            return EndedAnswer(rows=[], tasks=0, has_more=False)
+        views = self._views
+        here = OpenTasks(views.tasks.copy(), views.texts.copy() if filters.text is not None else {}, set(views.over))
+
+        def look() -> tuple[EndedLines, list[TaskView], dict[TaskId, bytes]]:
+            found = [here.tasks[task] for task in matching(here, filters)]
+            with self._archive.folded(filters) as ended:
+                archived = ended.contained(view.id for view in found)
+                found = [view for view in found if view.id not in archived]
+                lines = find_lines(found, ended, limit)
+                return lines, found, ended.answers(line.task for line in lines.lines)
+
+        lines, found, answers = await self._worker_pools.archive.run(look)
+        told: dict[TaskId, TaskAnswer | bytes] = {**answers}
+        chosen = {line.task for line in lines.lines}
+        told |= {view.id: view.answer() for view in found if view.id in chosen}
+        count = await self._worker_pools.archive.run(self._archive.count, filters)
+        return EndedAnswer(rows=rows_of(lines.lines, told), tasks=count + len(found), has_more=lines.has_more)
 
     async def _listed(self, asked: _Asked) -> _Listed:
         """Return the whole list; a list in the making serves everyone who asks for it meanwhile."""
@@ -196,33 +232,22 @@ _KEYS: dict[str, Callable[[TaskView], Any]] = {
 
 
 def _folded(tasks: Mapping[TaskId, TaskView], found: Iterable[TaskId], places: dict[TaskId, int]) -> list[_Line]:
-    """Put the tasks of an array or sweep that have one status on one row, at the place of the first of them."""
+    """Put the tasks of an array, sweep or group that have one status on one row, at the place of the first of them."""
     lines: list[_Line] = []
     by_kind: dict[object, _Line] = {}
     for task in found:
         view = tasks[task]
-        kind = array_of(view)
-        if kind is None:
+        fold = fold_of(task, view.spec, view.submitted_at)
+        if not fold:
             lines.append(_Line([task]))
             continue
-        kind = (kind, view.status, view.is_starting, task in places)
+        kind = (fold, view.status, view.is_starting, task in places)
         line = by_kind.get(kind)
         if line is None:
             by_kind[kind] = line = _Line([])
             lines.append(line)
         line.tasks.append(task)
     return lines
-
-
-def array_of(view: TaskView | OpenTask) -> tuple[object, ...] | None:
-    """Return what the tasks of an array, or of a sweep, have in common; None: the task belongs to neither."""
-    spec = view.spec
-    if spec.array_index is not None:
-        return (view.id - spec.array_index, view.submitted_at)
-    base, bracket, rest = spec.name.partition("[")
-    if bracket and rest.endswith("]") and "=" in rest:
-        return (base, spec.user, spec.tenant, view.submitted_at)
-    return None
 
 
 def _row(
@@ -268,4 +293,5 @@ def _row(
         count=len(line.tasks),
         first_id=format_task_id(min(line.tasks)) if several else None,
         last_id=format_task_id(max(line.tasks)) if several else None,
+        group=spec.group or None,
     )

@@ -18,6 +18,10 @@ class Replicating(Protocol):
         """Return which replicas hold every event, and who votes."""
         ...
 
+    def peer_url(self) -> str:
+        """Return where clients reach the other scheduler; empty: not known yet."""
+        ...
+
     def voting_for(self, node: str) -> Sequence[str]:
         """Return where the agent of this node votes; empty: there are enough."""
         ...

@@ -202,7 +202,7 @@ class Scheduler:
             runtime_estimator=runtime_estimator,
             clock=clock,
         )
-        self.queue_pages = QueuePages(self.queries, views, self.worker_pools, clock=clock)
+        self.queue_pages = QueuePages(self.queries, views, stores.archive, self.worker_pools, clock=clock)
         self.notice_policy = options.notices
         self.notices = TaskNotices(
             self.loop,

@@ -241,6 +241,8 @@ async def _served(
     web = http_server(
         make_app(scheduler, access, authenticator, allowed_hosts, settings), tls=settings.server.tls, limits=limits
     )
+    url = settings.client_url(http[0].getsockname()[1])
+    scheduler.agents.clients_at = lambda: [url]
     await agents.start()
     serving = asyncio.create_task(web.serve(sockets=list(http)))
     beside = [

@@ -631,6 +631,13 @@ class ServerSettings(Section, frozen=True):
             host = socket.gethostname()
         return f"{'https' if self.server.tls.cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
+    def client_url(self, port: int) -> str:
+        """Return where tasks reach this scheduler, which listens on a port; each node puts its own name for all interfaces."""
+        if self.server.public_url:
+            return self.server.public_url.rstrip("/")
+        host = self.http_address.host
+        return f"{'https' if self.server.tls.cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
     @property
     def access_file(self) -> Path:
         """Return the file of users and tokens."""

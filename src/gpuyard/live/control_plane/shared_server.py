@@ -323,6 +323,14 @@ async def _take(process: _Process, scheduler: Scheduler, journal: LeasedJournal,
 # --- leading -----------------------------------------------------------------------------------------------------------
 
 
+def _client_urls(settings: ServerSettings, role: SchedulerRole) -> list[str]:
+    """Return where clients reach this scheduler, and the other one as far as it is known."""
+    urls = [settings.client_url(settings.http_address.port)]
+    if role.replicating is not None and (other := role.replicating.peer_url()):
+        urls.append(other)
+    return urls
+
+
 async def _lead(
     process: _Process,
     scheduler: Scheduler,
@@ -336,6 +344,7 @@ async def _lead(
     role.leads, role.epoch, role.leader_url = True, journal.epoch, settings.public_url
     if role.replicating is not None:
         scheduler.agents.registration.voting_for = role.replicating.voting_for
+    scheduler.agents.clients_at = lambda: _client_urls(settings, role)
     scheduler.ready = False
     scheduler.lead()
     keeping = asyncio.create_task(_keep_lease(journal, settings, wanted))

@@ -1,7 +1,8 @@
 """Functions that run on the cluster, as the caller holds them: one call, and the results of many."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from secrets import token_hex
 from typing import Any, Generic, TypeVar
 
 from gpuyard.core.domain.errors import WrongInput
@@ -106,14 +107,28 @@ def result_of(connection: Connection, task: Task, timeout: float | None) -> Step
     return value
 
 
+def group_of(function: PackedFunction, run: str) -> str:
+    """Return the group of the calls that one map, or one executor, makes of a function."""
+    return f"{function.name}-{run}"
+
+
+def new_run() -> str:
+    """Return what tells the calls of one map or executor from those of another."""
+    return token_hex(4)
+
+
 def submitted_calls(
-    function: PackedFunction, calls: Iterable[Arguments], options: Mapping[str, Any], submit: SubmitBodies
+    function: PackedFunction, calls: Sequence[Arguments], options: Mapping[str, Any], submit: SubmitBodies
 ) -> Steps[list[Task]]:
     """Upload what is missing and submit one task for each call, in order."""
     chunks = packed_arguments(calls)
     blobs = {name_of(content): content for content, _ in chunks}
     yield from upload({function.blob: function.payload, **blobs}, options.get("tenant_id"))
-    bodies = [function.fields(name_of(content), index, options) for content, count in chunks for index in range(count)]
+    places = ((content, index) for content, count in chunks for index in range(count))
+    bodies = [
+        function.fields(name_of(content), index, call, options)
+        for (content, index), call in zip(places, calls, strict=True)
+    ]
     return (yield from submit(bodies))
 
 
@@ -132,6 +147,7 @@ def mapped(
     most = USUAL_MAX_RUNNING if max_running is None else max_running
     if most < 1:
         raise WrongInput(f"max_running is {most}; it must be at least 1.")
+    options = {"group": group_of(function, new_run()), **options}
     follower = AwaitedEnds(connection.without_waiting(), {}, None, grows=True)
     place_of: dict[int, int] = {}
     ready: dict[int, tuple[Any, Exception | None]] = {}

@@ -71,7 +71,7 @@ from gpuyard.live.wire.booking_answers import BookingAnswer, BookingList
 from gpuyard.live.wire.channel_frames import PORT_SUBPROTOCOL, SUBPROTOCOL
 from gpuyard.live.wire.live_answers import OverviewAnswer
 from gpuyard.live.wire.preview_answers import PreviewAnswer
-from gpuyard.live.wire.queue_answers import QueueAnswer
+from gpuyard.live.wire.queue_answers import EndedAnswer, QueueAnswer
 from gpuyard.live.wire.search_answers import SearchAnswer
 from gpuyard.live.wire.story_answers import StoryAnswer, StoryEvent
 from gpuyard.live.wire.tasks import HIGH, LOW, PLACE
@@ -154,6 +154,8 @@ class TaskFields(TypedDict, total=False):
     files: Mapping[str, str] | None
     """Blobs that the task finds as files: names and SHA-256."""
     store_result: bool | None
+    group: str | None
+    """Your tasks with the same group are one line of `gpuyard ps`."""
 
 
 class CommandFields(TaskFields, total=False):
@@ -507,7 +509,7 @@ class ClusterOperations:
     ) -> Steps[QueueAnswer]:
         """Return a page of open tasks: running ones, then waiting ones in queue order, with places and expected starts.
 
-        `sort` is another order, such as `name` or `-priority`; `fold` puts the tasks of an array or sweep on one row.
+        `sort` is another order, such as `name` or `-priority`; `fold` puts the tasks of an array, sweep or group on one row.
         """
         asked = {
             **filters,
@@ -518,6 +520,13 @@ class ClusterOperations:
             "fold": "true" if fold else None,
         }
         return ask("GET", "/api/v1/queue", QueueAnswer, query=asked)
+
+    @operation
+    def ended(
+        self, *, limit: int = 100, query: str | None = None, **filters: Unpack[TaskFilters]
+    ) -> Steps[EndedAnswer]:
+        """Return the tasks that ended last, those of an array, sweep or group on one row with counts."""
+        return ask("GET", "/api/v1/queue/ended", EndedAnswer, query={**filters, "limit": limit, "q": query})
 
     @operation
     def events(self, task: TaskRef) -> Steps[list[StoryEvent]]:
@@ -867,12 +876,12 @@ class ClusterOperations:
         return Lease(known.id, known.gpus, known.node_id, env, known.expires_at, known.created_at)
 
     @operation
-    def release_lease(self, lease: TaskRef) -> Steps[None]:
+    def release_lease(self, lease: TaskRef) -> Steps[CancelAnswer]:
         """Give the GPUs back. Repeating it has no effect."""
         return self._release(lease)
 
-    def _release(self, lease: TaskRef) -> Steps[None]:
-        yield from send("DELETE", f"/api/v1/leases/{quoted(id_of(lease))}", query=same(lease))
+    def _release(self, lease: TaskRef) -> Steps[CancelAnswer]:
+        return ask("DELETE", f"/api/v1/leases/{quoted(id_of(lease))}", CancelAnswer, query=same(lease))
 
     @operation
     def leases(self) -> Steps[LeaseList]:

@@ -10,6 +10,7 @@ is asked, for up to `REPEAT_SECONDS`, which is longer than a standby takes to ta
 connections: after `SILENT_SECONDS` without an answer the others are asked whether one of them leads.
 """
 
+import os
 import socket
 import sys
 import threading
@@ -18,6 +19,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
+from http import HTTPStatus
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 from pwd import getpwnam, getpwuid
 from secrets import token_bytes, token_hex
@@ -53,6 +55,10 @@ TIMEOUT_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 NOTICE_SECONDS = 1.0
 """A request that is delayed for longer than this is reported to `on_wait`, once."""
+IN_TASK = (
+    " This is a task, and a task gets no token of its own: pass one as a secret with another name, such as MY_TOKEN, and give "
+    "it to the client (token=, --token)."
+)
 LOOK_FOR_TLS_SECONDS = 2.0
 OTHER_NAME = frozenset({62, 64})
 """OpenSSL's codes for a certificate of another host name or address."""
@@ -550,6 +556,11 @@ class Connection:
         if isinstance(error, socket.gaierror):
             return f"Host {self._host} does not exist; set GPUYARD_SERVER to the address of a scheduler."
         words = "no answer in time" if isinstance(error, TimeoutError) else (error.strerror or str(error)).lower()
+        if "GPUYARD_TASK_ID" in os.environ and not os.environ.get("GPUYARD_SERVER"):
+            return (
+                f"No scheduler answers at {self.server} ({words}). This task has no GPUYARD_SERVER, because the scheduler "
+                "accepts clients on its own machine only; let it listen on an address that nodes reach, or set server.public_url."
+            )
         return (
             f"No scheduler answers at {self.server} ({words}). Start one with `gpuyard up`, or set "
             "GPUYARD_SERVER to the address of a running one."
@@ -592,6 +603,8 @@ class Connection:
             return stranger
         self._answered.set()
         message = error.message + _request_id_note(response, error.message)
+        if response.status == HTTPStatus.UNAUTHORIZED and "GPUYARD_TASK_ID" in os.environ:
+            message += IN_TASK if "Authorization" not in self._headers else ""
         return refused(response.status, error.code, message, error.field)
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from gpuyard.core.domain.values import TaskStatus
-from gpuyard.live.sdk.calls import submitted_calls
+from gpuyard.live.sdk.calls import group_of, new_run, submitted_calls
 from gpuyard.live.sdk.errors import ClusterError
 from gpuyard.live.sdk.functions import PackedFunction, outcome_of
 from gpuyard.live.sdk.values import Task
@@ -56,6 +56,7 @@ class ClusterExecutor(Executor):
         check_call(defaults, None)
         self._cluster = cluster
         self._defaults = dict(defaults)
+        self._run = new_run()
         self._turn = threading.Condition()
         self._open: dict[int, ClusterFuture[Any]] = {}
         self._packed: tuple[Callable[..., Any], PackedFunction] | None = None
@@ -70,7 +71,8 @@ class ClusterExecutor(Executor):
         cluster: Any = self._cluster
         packed = self._packed[1] if self._packed is not None and self._packed[0] is fn else PackedFunction(fn)
         self._packed = (fn, packed)
-        tasks = cluster._run(submitted_calls(packed, [(args, kwargs)], self._defaults, cluster._submit_bodies))
+        options = {"group": group_of(packed, self._run), **self._defaults}
+        tasks = cluster._run(submitted_calls(packed, [(args, kwargs)], options, cluster._submit_bodies))
         future: ClusterFuture[T] = ClusterFuture(self._cluster, tasks[0])
         with self._turn:
             self._open[tasks[0].number] = future

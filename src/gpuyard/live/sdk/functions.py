@@ -7,12 +7,15 @@ The function and what it refers to in `__main__` and in modules of the work fold
 imported on the node, from the same interpreter and the same paths.
 """
 
+import inspect
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from numbers import Number
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -36,7 +39,7 @@ from gpuyard.live.sdk.steps import OnConnection, Steps
 from gpuyard.live.sdk.uploads import download, name_of
 from gpuyard.live.sdk.values import Task
 from gpuyard.system import payloads
-from gpuyard.system.call_runner import ARGUMENTS, FUNCTION
+from gpuyard.system.call_runner import ARGUMENTS, CALL_RUNNER, FUNCTION
 
 WARN_BYTES = 1 << 20
 """A pickled function above this size carries data; a warning names the largest part."""
@@ -44,11 +47,17 @@ MOST_BYTES = 256 << 20
 MOST_IN_A_CHUNK = 256
 """Calls whose arguments are in one blob."""
 CHUNK_BYTES = 4 << 20
+LONGEST_VALUE_IN_NAME = 24
+LONGEST_ARGUMENTS_IN_NAME = 80
 LOG_LINES = 5
 LOG_BYTES = 4096
 _LOST = frozenset({"node_lost", "attempt_lost", "not_launched"})
 _MEMORY = frozenset({"out_of_memory", "out_of_memory_on_largest"})
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+_SECRET = re.compile(r"token|secret|passw|credential|(^|_)key$|apikey", re.IGNORECASE)
+"""Names of arguments whose values are not shown."""
+_UNREADABLE = re.compile(r"[^\x21-\x7e\u00a1-\ufffc]|[,;:)\]}&|\ud800-\udfff]")
+"""What a value in a name must not have: it would end the value for the [kind](kind_name) of the task, or the line."""
 
 
 class PackedFunction:
@@ -66,19 +75,32 @@ class PackedFunction:
             )
             warnings.warn(message, stacklevel=4)
         _check_size(len(content), f"The function {name_of_function(function)}")
-        self.name = name_of_function(function)
+        self.name = name_of_function(function)[:100]
+        self._signature = _signature_of(function)
         self.payload = payloads.pack(content, path=[path for path in sys.path if path])
         self.blob = name_of(self.payload)
 
-    def fields(self, arguments: str, index: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    def name_of_call(self, call: Arguments) -> str:
+        """Return the function with short arguments, such as `train[lr=0.1,steps=5]`, as tasks of a sweep are named."""
+        args, kwargs = call
+        given: Mapping[str, Any] = {str(place): value for place, value in enumerate(args)} | kwargs
+        if self._signature is not None:
+            with suppress(TypeError):  # arguments that do not fit: the call itself says so
+                given = _flat(self._signature.bind(*args, **kwargs))
+        inside = ",".join(f"{name}={_short(name, value)}" for name, value in given.items())
+        if len(inside) > LONGEST_ARGUMENTS_IN_NAME:
+            inside = f"{inside[: LONGEST_ARGUMENTS_IN_NAME - 1]}…"
+        return f"{self.name}[{inside}]" if inside else self.name
+
+    def fields(self, arguments: str, index: int, call: Arguments, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the task of one call, the one with this index in a blob of arguments."""
         fields: dict[str, Any] = {
-            "command": [sys.executable, "-m", "gpuyard.system.call_runner", str(index)],
+            "command": [sys.executable, "-m", CALL_RUNNER, str(index)],
             "files": {FUNCTION: self.blob, ARGUMENTS: arguments},
             "store_result": True,
-            "name": self.name[:100],
             **{name: value for name, value in options.items() if value is not None},
         }
+        fields["name"] = fields.get("name") or self.name_of_call(call)
         if "work_dir" not in fields and "snapshot" not in fields:
             fields["work_dir"] = Path.cwd()
         return fields
@@ -105,6 +127,38 @@ def name_of_function(function: Callable[..., Any]) -> str:
     """Return a name for people."""
     inner = getattr(function, "func", function)  # of functools.partial
     return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # some functions of C have none
+        return None
+
+
+def _flat(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """Return arguments by name, those of `**more` beside the others."""
+    given = dict(bound.arguments)
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given |= given.pop(name, {})
+    return given
+
+
+def _short(name: str, value: Any) -> str:
+    """Return a value for a name: simple values as they are, others by their type. Names are seen by others."""
+    if _SECRET.search(name):
+        return "***"
+    if isinstance(value, Number | str | os.PathLike) or value is None:
+        try:
+            text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+        except (TypeError, ValueError):  # an integer may have too many digits for text
+            text = type(value).__name__
+        text = text if isinstance(text, str) else os.fsdecode(text)
+    else:
+        text = type(value).__name__
+    text = _UNREADABLE.sub("_", text)
+    return text if len(text) <= LONGEST_VALUE_IN_NAME else f"{text[: LONGEST_VALUE_IN_NAME - 1]}…"
 
 
 def _dumps(value: Any, what: str) -> bytes:

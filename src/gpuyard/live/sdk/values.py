@@ -8,6 +8,7 @@ from msgspec import Struct
 from gpuyard.core.domain.values import ENDED, TaskStatus
 from gpuyard.live.wire.answers import GpuAnswer, LeaseAnswer
 from gpuyard.live.wire.task_answers import TaskAnswer
+from gpuyard.system.call_runner import CALL_RUNNER
 
 
 class Task(TaskAnswer, frozen=True, kw_only=True):
@@ -22,6 +23,11 @@ class Task(TaskAnswer, frozen=True, kw_only=True):
     def number(self) -> int:
         """7 for task-7. Newer tasks have higher numbers."""
         return int(self.id.removeprefix("task-"))
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it runs a Python function that `submit`, `map` or an executor has sent."""
+        return isinstance(self.command, list) and self.command[1:3] == ["-m", CALL_RUNNER]
 
     @property
     def ended(self) -> bool:

@@ -451,7 +451,7 @@ class Command(_message.Message):
     def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., origin: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., remove_checkpoint: _Optional[_Union[RemoveCheckpoint, _Mapping]] = ..., open_channel: _Optional[_Union[OpenChannel, _Mapping]] = ..., run_command: _Optional[_Union[RunCommand, _Mapping]] = ...) -> None: ...
 
 class Launch(_message.Message):
-    __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name", "run_as", "request_id", "grace_seconds", "submitted_us", "restart_reason", "snapshot", "files", "store_result", "submit_host", "environment_python", "umask", "limits", "console")
+    __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name", "run_as", "request_id", "grace_seconds", "submitted_us", "restart_reason", "snapshot", "files", "store_result", "submit_host", "environment_python", "umask", "limits", "console", "clients")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -512,6 +512,7 @@ class Launch(_message.Message):
     UMASK_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     CONSOLE_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
     lease: bool
     argv: _containers.RepeatedScalarFieldContainer[str]
     shell: str
@@ -544,7 +545,8 @@ class Launch(_message.Message):
     umask: int
     limits: _containers.ScalarMap[str, int]
     console: Console
-    def __init__(self, lease: _Optional[bool] = ..., argv: _Optional[_Iterable[str]] = ..., shell: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., work_dir: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., by_owner: _Optional[bool] = ..., timeout_seconds: _Optional[float] = ..., fence: _Optional[bool] = ..., wait: _Optional[bool] = ..., milli: _Optional[int] = ..., gpu_memory_mib: _Optional[int] = ..., array_index: _Optional[int] = ..., cpus: _Optional[int] = ..., memory_mib: _Optional[int] = ..., name: _Optional[str] = ..., run_as: _Optional[str] = ..., request_id: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., submitted_us: _Optional[int] = ..., restart_reason: _Optional[str] = ..., snapshot: _Optional[str] = ..., files: _Optional[_Mapping[str, str]] = ..., store_result: _Optional[bool] = ..., submit_host: _Optional[str] = ..., environment_python: _Optional[str] = ..., umask: _Optional[int] = ..., limits: _Optional[_Mapping[str, int]] = ..., console: _Optional[_Union[Console, _Mapping]] = ...) -> None: ...
+    clients: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, lease: _Optional[bool] = ..., argv: _Optional[_Iterable[str]] = ..., shell: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., work_dir: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., by_owner: _Optional[bool] = ..., timeout_seconds: _Optional[float] = ..., fence: _Optional[bool] = ..., wait: _Optional[bool] = ..., milli: _Optional[int] = ..., gpu_memory_mib: _Optional[int] = ..., array_index: _Optional[int] = ..., cpus: _Optional[int] = ..., memory_mib: _Optional[int] = ..., name: _Optional[str] = ..., run_as: _Optional[str] = ..., request_id: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., submitted_us: _Optional[int] = ..., restart_reason: _Optional[str] = ..., snapshot: _Optional[str] = ..., files: _Optional[_Mapping[str, str]] = ..., store_result: _Optional[bool] = ..., submit_host: _Optional[str] = ..., environment_python: _Optional[str] = ..., umask: _Optional[int] = ..., limits: _Optional[_Mapping[str, int]] = ..., console: _Optional[_Union[Console, _Mapping]] = ..., clients: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Console(_message.Message):
     __slots__ = ("terminal", "columns", "rows", "linger_seconds")

@@ -1,4 +1,4 @@
-"""The answer of `GET /api/v1/queue`: open tasks as a person reads a queue."""
+"""The answers of `GET /api/v1/queue` and `/api/v1/queue/ended`: tasks as a person reads a queue."""
 
 from msgspec import Struct, field
 
@@ -7,7 +7,10 @@ from gpuyard.live.wire.limits import Instant
 
 
 class QueueRow(Struct, frozen=True, kw_only=True, gc=False):
-    """A task, or several tasks of an array or sweep with one status; the fields are then those of the first one."""
+    """A task, or several tasks of an array, sweep or group; the fields are then those of the first one.
+
+    Open tasks on one row have one status. Ended ones may have several, and the first one is the one that ended last.
+    """
 
     id: str
     name: str
@@ -43,6 +46,23 @@ class QueueRow(Struct, frozen=True, kw_only=True, gc=False):
     first_id: str | None = None
     """With several tasks, the one with the lowest number."""
     last_id: str | None = None
+    group: str | None = None
+    finished_at: Instant | None = None
+    run_seconds: float | None = None
+    """Of an ended task: how long it ran without suspensions."""
+    exit_code: int | None = None
+    counts: dict[TaskStatus, int] = {}
+    """With several ended tasks, the number of each status."""
+
+
+class EndedAnswer(Struct, frozen=True, kw_only=True):
+    """Rows of ended tasks, the latest end first."""
+
+    rows: list[QueueRow]
+    tasks: int
+    """Number of ended tasks that match."""
+    has_more: bool
+    """Whether there are further rows, of tasks that ended earlier."""
 
 
 class QueueAnswer(Struct, frozen=True, kw_only=True):

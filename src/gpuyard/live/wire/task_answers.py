@@ -140,6 +140,8 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     """The terminal or open standard input of its command; null: it has none."""
     max_running: int | None = None
     """How many tasks of its array or sweep may run at the same time; null: any number."""
+    group: str | None = None
+    """Tasks of one user with the same group are one line of `gpuyard ps`; null: it is in none."""
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -252,6 +254,7 @@ def answer_of(
         notify=[notice_text(notice) for notice in spec.notify],
         booking=format_booking_id(ask.booking) if ask.booking else None,
         console=_spoken_console(spec.console),
+        group=spec.group or None,
     )
 
 

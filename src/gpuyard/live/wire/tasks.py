@@ -240,6 +240,8 @@ class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fi
     """Use the GPUs of this booking: start when it begins; after its end the task waits like all others."""
     notify: Annotated[list[NoticeText], Meta(max_length=MOST_NOTICES)] | None = None
     """Who is told about the task, each as `start,end,fail:TARGET`."""
+    group: Title | None = None
+    """Tasks of one user with the same group are one line of `gpuyard ps`, such as the calls of a map."""
 
 
 class BatchLimit(Struct, frozen=True, forbid_unknown_fields=True):
@@ -362,6 +364,7 @@ def specs_of(
         store_result=bool(request.store_result),
         submit_process=_submit_process_of(request.submit_process),
         console=console_of(request),
+        group=_one_group(request.group) if request.group else "",
     )
     if request.notify:
         spec = replace(spec, notify=tuple(notice_of(text) for text in request.notify))
@@ -561,11 +564,22 @@ def _one_of_equals(variables: tuple[tuple[str, str], ...]) -> tuple[tuple[str, s
     return variables
 
 
+@lru_cache(64)
+def _one_group(group: str) -> str:
+    """Return the same object for equal groups, which many tasks have."""
+    return group
+
+
 def check_names(where: str, names: Mapping[str, str]) -> None:
     """Refuse variables that only gpuyard sets."""
     for name in names:
         if name in RESERVED_VARIABLES or (name.startswith("GPUYARD_") and not name.startswith(PARAMETER_PREFIX)):
             message = f"{name} is set by gpuyard for every task; remove it from {where}."
+            if name == "GPUYARD_TOKEN":
+                message = (
+                    "A task gets no GPUYARD_TOKEN, so that no task acts as you by accident; pass the token as a secret with "
+                    "another name, such as MY_TOKEN, and give it to the client in the task (token=, --token)."
+                )
             raise WrongRequest("ReservedName", message, f"{where}.{name}")
 
 

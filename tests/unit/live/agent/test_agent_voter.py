@@ -11,7 +11,8 @@ from structlog.typing import EventDict
 
 from gpuyard.core.replication.messages import Canvass, CanvassAnswer, RequestVote, VoteGranted
 from gpuyard.live.agent import main
-from gpuyard.live.agent.agent_voter import AgentVoter, reachable
+from gpuyard.live.agent.agent_voter import AgentVoter
+from gpuyard.live.agent.scheduler_addresses import reachable
 from gpuyard.live.agent.settings import AgentSettings, load_agent_settings
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, PlayedScheduler, fake_scheduler, meanwhile

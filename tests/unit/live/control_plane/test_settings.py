@@ -357,3 +357,17 @@ def test_a_relative_data_folder_is_found_whatever_the_process_does_later(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert load(tmp_path, "storage: {data_dir: here}").data_dir == tmp_path / "here"
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("{}", "http://127.0.0.1:7"),
+        (f"server: {{http_address: '0.0.0.0:8080', plain: true}}\n{LOGIN}", "http://0.0.0.0:7"),
+        ("server: {http_address: '[::1]:8080'}", "http://[::1]:7"),
+        ("server: {public_url: 'https://gpu.lab/'}", "https://gpu.lab"),
+    ],
+)
+def test_clients_on_nodes_are_told_the_address_and_the_port_that_is_used(text: str, url: str, tmp_path: Path) -> None:
+    (tmp_path / "yard.yaml").write_text(text)
+    assert load_server_settings(tmp_path / "yard.yaml", {}).client_url(7) == url

@@ -433,3 +433,25 @@ def test_a_login_counts_for_each_address_of_a_cluster_in_any_order(
     assert stored_token("https://c:3") is None
     store_token("https://b:2,https://a:1", None)
     assert stored_token("https://a:1") is None
+
+
+def test_a_task_without_an_address_or_a_token_learns_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(Unreachable, match="Start one with `gpuyard up`"):
+        connect(nowhere).task(7)
+    monkeypatch.setenv("GPUYARD_TASK_ID", "7")
+    with pytest.raises(Unreachable, match=r"This task has no GPUYARD_SERVER, because .* set server\.public_url"):
+        connect(nowhere).task(7)
+    monkeypatch.setenv("GPUYARD_SERVER", nowhere)
+    with pytest.raises(Unreachable, match="Start one with `gpuyard up`"):
+        connect().task(7)
+
+    def refuses(line: Answering) -> None:
+        line.say(refusal("LoginRequired", "Log in."), 401)
+
+    with fake_server(refuses) as server:
+        with pytest.raises(NotAllowed, match=r"Log in\. This is a task, and a task gets no token of its own"):
+            connect(server.url).task(7)
+        with pytest.raises(NotAllowed) as refused:
+            connect(server.url, token="gy_x").task(7)
+        assert "This is a task" not in str(refused.value)

@@ -11,7 +11,7 @@ command is safe to repeat.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -113,6 +113,8 @@ class AgentConnections:
             draw_origin=draw_origin,
             position_at=position_at,
         )
+        self.clients_at: Callable[[], Sequence[str]] = tuple
+        """Where clients reach the schedulers of this cluster, as URLs, this one first; empty: unknown."""
         self.challenge = self.registration.challenge
         self.register = self.registration.register
         self.send_log = self.outputs.send_log
@@ -204,6 +206,8 @@ class AgentConnections:
         said.launch.restart_reason = view.restart_reason
         said.launch.submitted_us = submitted_us(view.submitted_at)
         said.launch.run_as = self._run_as(view.spec.tenant, "" if is_owner(view.by) else view.spec.user)
+        if not said.launch.lease:
+            said.launch.clients.extend(self.clients_at())
         if with_secrets and view.spec.secrets:
             said.launch.secrets.update(self._secrets(view.id))
 

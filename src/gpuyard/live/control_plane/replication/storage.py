@@ -297,6 +297,10 @@ class ReplicatedStorage:
         """Return which replicas hold every event, and who votes."""
         return overview.answer_of(self._running.view)
 
+    def peer_url(self) -> str:
+        """Return where clients reach the other scheduler; empty: not known yet."""
+        return self._running.peer_url
+
     def voting_for(self, node: str) -> Sequence[str]:
         """Return where the agent of this node votes; empty: there are enough."""
         if node not in self._candidates:

@@ -1,4 +1,4 @@
-"""The queue: running tasks, then waiting ones in the order in which they go."""
+"""The queue: running tasks, then waiting ones in the order in which they go; and those that ended last."""
 
 from typing import cast, get_args
 
@@ -34,10 +34,23 @@ PARAMETERS = (
         _read_sort,
         values=tuple(way + key for key in SORT_KEYS for way in ("", "-")),
     ),
-    switch("fold", "Put the tasks of an array or sweep that have the same status on one row."),
+    switch("fold", "Put the tasks of an array, sweep or group that have the same status on one row."),
     counted("limit", f"Number of rows on a page (default: {USUAL_LIMIT}).", 1, 1000),
     counted("offset", "Skip this many rows.", 0, MOST_OFFSET),
 )
+
+ENDED_PARAMETERS = (
+    *(one for one in FILTERS if one.name not in {"cursor", "limit"}),
+    SEARCH,
+    counted("limit", f"Maximum number of rows (default: {USUAL_LIMIT}).", 1, 1000),
+)
+
+
+async def get_ended(context: AppContext, request: Request) -> Response:
+    """Return the rows of tasks that ended last."""
+    asked = request.query
+    filters = filters_of(request, asked)
+    return json_response(await context.scheduler.queue_pages.ended(filters, asked.get("limit", USUAL_LIMIT)))
 
 
 async def get_queue(context: AppContext, request: Request) -> Response:

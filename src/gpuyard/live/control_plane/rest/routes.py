@@ -53,7 +53,7 @@ from gpuyard.live.wire.job_answers import (
     SimulationRequest,
 )
 from gpuyard.live.wire.preview_answers import PreviewAnswer
-from gpuyard.live.wire.queue_answers import QueueAnswer
+from gpuyard.live.wire.queue_answers import EndedAnswer, QueueAnswer
 from gpuyard.live.wire.search_answers import SearchAnswer
 from gpuyard.live.wire.story_answers import StoryAnswer
 from gpuyard.live.wire.task_answers import BatchAnswer, TaskAnswer
@@ -131,6 +131,8 @@ STORIES = (
 QUEUE = (
     _TASK(method="GET", path=f"{_V1}/queue", handle=queue.get_queue, action=SEE, answer=QueueAnswer, query=queue.PARAMETERS,
           summary="Show open tasks as a queue: running ones, then waiting ones in the order in which they go."),
+    _TASK(method="GET", path=f"{_V1}/queue/ended", handle=queue.get_ended, action=SEE, answer=EndedAnswer, query=queue.ENDED_PARAMETERS,
+          summary="Show the tasks that ended last, those of an array, sweep or group on one row."),
 )
 
 TIMELINE = (

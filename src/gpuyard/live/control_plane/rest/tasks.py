@@ -18,8 +18,8 @@ from gpuyard.core.engine.task import OpenTask
 from gpuyard.input.nearest_name import closest_word
 from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.control_plane.access.principal import Action, Denied, visible_tenant
+from gpuyard.live.control_plane.folding import fold_of
 from gpuyard.live.control_plane.queries import TaskPage
-from gpuyard.live.control_plane.queue_pages import array_of
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import AccessDenied, CommandRefused
 from gpuyard.live.control_plane.rest.lookup import find_answer, find_task, read_answer
@@ -352,15 +352,15 @@ async def _run_limit(context: AppContext, task: TaskId, most: int) -> command.Se
             return command.SetRunLimit(task, RunLimit(task, task, most))  # the engine says what has become of it
         if known.run_limit is not None:
             return command.SetRunLimit(known.id, replace(known.run_limit.limit, most=most))
-        array = array_of(known)
-        if array is None:
+        array = _array_of(known)
+        if not array:
             return None
         ends = []
         for step, last in ((-1, 0), (1, state.last_task + 1)):
             end = known.id
             for near in islice(range(known.id + step, last, step), MOST_TASKS):
                 other = state.tasks.get(TaskId(near))
-                if other is not None and array_of(other) != array:
+                if other is not None and _array_of(other) != array:
                     break
                 end = end if other is None else other.id
             ends.append(end)
@@ -371,6 +371,11 @@ async def _run_limit(context: AppContext, task: TaskId, most: int) -> command.Se
         message = f"{format_task_id(task)} is not part of an array or sweep, so max_running has no meaning for it."
         raise WrongRequest("NotInArray", message, "max_running", status=409)
     return found
+
+
+def _array_of(task: OpenTask) -> str:
+    """Return what the tasks of an array or sweep have in common; empty for others, also for groups, which may grow."""
+    return "" if task.spec.group else fold_of(task.id, task.spec, task.submitted_at)
 
 
 def _open_in_array_of(state: State, task: TaskId) -> OpenTask | None:

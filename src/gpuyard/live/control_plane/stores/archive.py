@@ -151,13 +151,18 @@ _TO_VERSION_2 = "".join(
     )
 )
 """Fills the columns and the runs of the last attempts from the answers."""
+_FOLDS = """
+        ALTER TABLE tasks ADD COLUMN fold TEXT NOT NULL DEFAULT '';
+        CREATE INDEX by_fold ON tasks (fold, status, id) WHERE fold != ''
+"""
+"""Tasks that an older version archived have no fold: each is a line of its own."""
 _LAYOUT = DatabaseLayout(
     what=_WHAT,
-    version=2,
-    upgrades=(f"{_TO_VERSION_2};{_SPANS}",),
+    version=3,
+    upgrades=(f"{_TO_VERSION_2};{_SPANS}", _FOLDS),
     durable=True,  # a snapshot may cover tasks that only the archive still holds
     exclusive=False,
-    tables=";".join((_TABLES, _STORIES, _SPANS)),
+    tables=";".join((_TABLES, _STORIES, _SPANS, _FOLDS)),
 )
 
 
@@ -183,6 +188,8 @@ class ArchiveRow(Value, frozen=True):
     runs: tuple[tuple[int, str, float, float, float], ...] = ()
     """Number of the run, GPU, start, end and share."""
     spans: tuple[UsageSpan, ...] = ()
+    fold: str = ""
+    """See `fold_of`."""
 
 
 class Filters(Value, frozen=True):
@@ -246,8 +253,58 @@ class EndedList:
 
     def contained(self, tasks: Iterable[TaskId]) -> set[TaskId]:
         """Return those of these tasks that are in the archive."""
-        query = "SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?))"
-        return {TaskId(task) for (task,) in self._database.execute(query, (_json_list(tasks),))}
+        return _contained(self._database, tasks)
+
+
+class FoldCount(NamedTuple):
+    """The ended tasks of a fold with one status: how many, and the lowest and highest number."""
+
+    status: TaskStatus
+    tasks: int
+    first: TaskId
+    last: TaskId
+
+
+class EndedFolds:
+    """Ended tasks by their end, and those of each fold counted, as long as its transaction is open."""
+
+    def __init__(self, database: sqlite3.Connection, filters: Filters) -> None:
+        self._database = database
+        self._filters = filters
+        asked = _asked_statuses(filters)
+        self._conditions, self._values = _conditions(filters, asked if len(asked) < len(ENDED) else ())
+
+    def rows(self) -> Iterator[tuple[float, TaskId, str]]:
+        """Yield end, number and fold of the tasks, the latest end first."""
+        is_wide = not _narrowest(self._filters) and self._filters.text is None
+        table, conditions, values = self._searched(f"tasks {'INDEXED BY by_finished' if is_wide else ''}")
+        query = f"SELECT finished_at, id, fold FROM {table} {_where(conditions)} ORDER BY finished_at DESC, id DESC"  # noqa: S608
+        yield from self._database.execute(query, values)
+
+    def counts(self, fold: str) -> list[FoldCount]:
+        """Count the tasks of a fold, by their status."""
+        table, conditions, values = self._searched("tasks INDEXED BY by_fold")
+        conditions += ["fold = ?", "fold != ''"]
+        query = f"SELECT status, count(*), min(id), max(id) FROM {table} {_where(conditions)} GROUP BY status"  # noqa: S608
+        found = self._database.execute(query, [*values, fold])
+        return [FoldCount(TaskStatus(status), count, first, last) for status, count, first, last in found]
+
+    def _searched(self, table: str) -> tuple[str, list[str], list[object]]:
+        if self._filters.text is None:
+            return table, list(self._conditions), list(self._values)
+        return (
+            f"{table} CROSS JOIN texts USING (id)",
+            ["instr(text, ?) > 0", *self._conditions],
+            [self._filters.text, *self._values],
+        )
+
+    def contained(self, tasks: Iterable[TaskId]) -> set[TaskId]:
+        """Return those of these tasks that are in the archive."""
+        return _contained(self._database, tasks)
+
+    def answers(self, tasks: Iterable[TaskId]) -> dict[TaskId, bytes]:
+        """Return the answers of these tasks."""
+        return _answers(self._database, tasks)
 
 
 class RunFilter(NamedTuple):
@@ -470,6 +527,14 @@ class Archive:
         with self._read() as database:
             database.execute("BEGIN")
             yield EndedList(database, filters, order, lambda: self._count(database, filters, changes))
+            database.execute("COMMIT")
+
+    @contextmanager
+    def folded(self, filters: Filters) -> Iterator["EndedFolds"]:
+        """Open the ended tasks with their folds. All is read from one state of the archive."""
+        with self._read() as database:
+            database.execute("BEGIN")
+            yield EndedFolds(database, filters)
             database.execute("COMMIT")
 
     def _count(self, database: sqlite3.Connection, filters: Filters, changes: int) -> int:
@@ -699,6 +764,11 @@ def _ordered(
     return [(number, number) for number in msgspec.json.decode(numbers, type=list[TaskId])]
 
 
+def _contained(database: sqlite3.Connection, tasks: Iterable[TaskId]) -> set[TaskId]:
+    query = "SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?))"
+    return {TaskId(task) for (task,) in database.execute(query, (_json_list(tasks),))}
+
+
 def _answers(database: sqlite3.Connection, tasks: Iterable[TaskId]) -> dict[TaskId, bytes]:
     found = database.execute(
         "SELECT id, answer FROM answers WHERE id IN (SELECT value FROM json_each(?))", (_json_list(tasks),)
@@ -813,6 +883,7 @@ def _columns(row: ArchiveRow) -> tuple[object, ...]:
         row.created_at,
         row.finished_at,
         row.started_at,
+        row.fold,
     )
 
 

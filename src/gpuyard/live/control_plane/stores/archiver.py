@@ -6,6 +6,7 @@ import msgspec
 import structlog
 
 from gpuyard.core.domain import events
+from gpuyard.live.control_plane.folding import fold_of
 from gpuyard.live.control_plane.loop import EngineLoop
 from gpuyard.live.control_plane.stores.archive import Archive, ArchiveRow, SubmitKey
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreError
@@ -117,6 +118,7 @@ def archive_row(view: TaskView, stories: Stories | None = None) -> ArchiveRow:
             for gpu in run.gpus
         ),
         view.spans,
+        fold_of(view.id, spec, view.submitted_at),
     )
 
 
