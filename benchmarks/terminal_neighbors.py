@@ -75,7 +75,9 @@ def flood(kind: str, count: int, task: str, port: int) -> None:
     for _ in range(count):
         channel: Any
         if kind.startswith("shells"):
-            channel = client.shell(task, ["sh", "-c", "stty -opost; exec yes 0123456789012345678901234567890123456789"])
+            channel = client.shell(
+                task, ["sh", "-c", "stty -opost; exec yes 0123456789012345678901234567890123456789"], linger_seconds=0.0
+            )
             channel.connect()
         else:
             channel = client.forward(client.task(task), port)
