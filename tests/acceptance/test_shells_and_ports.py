@@ -135,7 +135,12 @@ def shell_of(client: Client, task: Task, session: str, line: str) -> TaskConsole
 def events_until_exit(console: TaskConsole) -> list[ConsoleEvent]:
     """What a connected client gets until the command has ended."""
     events: list[ConsoleEvent] = []
-    until(lambda: events.extend(console.read()) or any(isinstance(it, ConsoleExit) for it in events), what="it ends")
+
+    def ended() -> bool:
+        events.extend(console.read())
+        return any(isinstance(event, ConsoleExit) for event in events)
+
+    until(ended, what="it ends")
     return events
 
 
@@ -243,8 +248,8 @@ def test_clients_that_do_not_read_hold_up_only_themselves(cluster: Cluster) -> N
     with running(client, f'exec python3 -c "{endless}"', cluster.folder) as task:
         until(lambda: _listens(client, task, port), what="it listens")
         stuck = [shell_of(client, task, f"floods{number:02}", "yes") for number in range(6)]
-        for one in stuck:
-            one.connect()
+        for shell in stuck:
+            shell.connect()
         downloads = [client.forward(task, port) for _ in range(6)]
         with person(cluster, "shell", task.id, "cat") as one:
             for word in range(20):
@@ -252,8 +257,10 @@ def test_clients_that_do_not_read_hold_up_only_themselves(cluster: Cluster) -> N
                 one.sees(f"word-{word}\r\nword-{word}\r\n", seconds=20)
             one.presses("d")
             assert one.ends() == 0
-        for each in (*stuck, *downloads):
-            each.close()
+        for shell in stuck:
+            shell.close()
+        for download in downloads:
+            download.close()
 
 
 def test_a_client_that_pings_and_does_not_read_is_disconnected(cluster: Cluster) -> None:

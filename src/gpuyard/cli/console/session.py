@@ -33,7 +33,7 @@ TAKEN = frozenset({"Attached", "TakenOver"})
 AGAIN = frozenset({"NodeUnreachable", "TooManyChannels", "NotReady", "NotLeading"})
 """Codes of refusals that pass."""
 TOO_MANY = "TooManyChannels"
-"""Of them, the one that names the way out: whoever has not been attached yet is told at once."""
+"""Of them, the one that names the way out: a client that has not been attached yet says so and ends."""
 HANG_UP_CODES = frozenset({4001})
 """The scheduler closes the connection because the client has lost access."""
 
@@ -55,11 +55,19 @@ class TerminalSession:
     """The session of one terminal."""
 
     def __init__(
-        self, console: "TaskConsole", *, escape: bool, reads: bool, types: bool, again: str, logged: bool = True
+        self,
+        console: "TaskConsole",
+        *,
+        escape: bool,
+        reads: bool,
+        types: bool,
+        again: str,
+        logged: bool = True,
+        insists: bool = False,
     ) -> None:
         """`reads`: keys are read; `types`: and sent to the task. `again`: the command that attaches again.
 
-        `logged`: what is shown is also the output of the task.
+        `logged`: what is shown is also the output of the task. `insists`: wait while too many terminals are open.
         """
         self._console = console
         self._keys = EscapeKeys(enabled=escape)
@@ -68,9 +76,15 @@ class TerminalSession:
         self._again = again
         self._where = "`gpuyard logs` has what is kept" if logged else "they are not kept"
         self._was_attached = False
+        self._insists = insists
         self._lost_at: float | None = None
         self._told = False
         """Whether the user knows that there is no connection."""
+
+    @property
+    def _may_give_up(self) -> bool:
+        """Whether nothing is lost if too many terminals are open, because the command can be repeated."""
+        return not self._was_attached and not self._insists
 
     def run(self) -> SessionEnd:
         """Serve the terminal until the session ends."""
@@ -97,7 +111,7 @@ class TerminalSession:
             except ConsoleRefused as refusal:
                 return SessionEnd("refused", sentence=str(refusal), reason=refusal.code)
             except Refused as refusal:
-                if refusal.code not in AGAIN or (refusal.code == TOO_MANY and not self._was_attached):
+                if refusal.code not in AGAIN or (refusal.code == TOO_MANY and self._may_give_up):
                     over = self._was_attached and refusal.code in OVER
                     return SessionEnd("over" if over else "refused", sentence=str(refusal), reason=refusal.code)
                 error = refusal

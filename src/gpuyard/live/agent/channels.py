@@ -306,7 +306,7 @@ def _received_by(message: Any) -> int:
 def _ended_shell(end: ShellEnd, received: int) -> list[dict[str, object]]:
     """Return what the holder of a shell would say to a client that comes back, without output, which is gone."""
     at = {"offset": end.end, "end": end.end, "input": 0, "write": True, "terminal": True}
-    gap = [{"gap": [received, end.end]}] if 0 <= received < end.end else []
+    gap: list[dict[str, object]] = [{"gap": [received, end.end]}] if 0 <= received < end.end else []
     return [{"attached": at}, *gap, {"exit": msgspec.to_builtins(end)}]
 
 
