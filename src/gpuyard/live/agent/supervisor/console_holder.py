@@ -144,7 +144,6 @@ class Holder:
         """Serve until the command is over; return its status as `waitpid` has it."""
         while self.status is None:
             self._turn()
-        self._drain()
         self._note_end()
         ended_at, all_have_it_at = time.monotonic(), None
         while True:
@@ -248,6 +247,7 @@ class Holder:
     def _look_at_child(self) -> None:
         found, status = os.waitpid(self.child, os.WNOHANG)
         if found:
+            self._drain()  # before clients are told the end, which is the last they read
             self.status = status
 
     def _hang_up(self) -> None:
