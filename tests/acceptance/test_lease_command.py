@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliCluster]:
 
 def _leases(cluster: CliCluster) -> int:
     return len(cluster.client().leases().leases)
+
+
+def _ends(cluster: CliCluster) -> list[str]:
+    """How the newest leases and tasks have ended, and the last line of the cluster: for a test that failed."""
+    found = [f"{task.id} {task.status} {task.reason}" for task in islice(cluster.client().tasks(), 5)]
+    return [*found, cluster.last_words]
 
 
 def test_a_command_runs_here_on_leased_gpus_and_gives_them_back(cluster: CliCluster) -> None:
@@ -56,7 +63,7 @@ def test_ctrl_c_is_for_the_command_and_its_killed_parent_gives_the_gpus_back(clu
         one.sees("begun")  # before that, Ctrl-C could come between bash and its job, and be lost
         one.presses("c")
         shown = one.sees(PROMPT)
-        assert _leases(cluster) == 1, shown
+        assert _leases(cluster) == 1, f"{shown!r} {cluster.call('lease', 'list').stdout!r} {_ends(cluster)}"
         os.kill(one.pid, signal.SIGKILL)
         until(lambda: _leases(cluster) == 0, what="the guard releases the lease")
 

@@ -1,19 +1,25 @@
 """Shells beside tasks and TCP ports of tasks, with real processes; and who may use them."""
 
 import http.server
+import json
 import os
 import signal
 import socket
 import subprocess
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from gpuyard.live.agent.supervisor import console_holder
 from gpuyard.live.sdk import Client, ClusterError, Refused, Task, connect
+from gpuyard.live.sdk.console import ConsoleEvent, ConsoleExit, ConsoleGap, ConsoleOutput, TaskConsole
+from gpuyard.live.wire.channel_frames import SUBPROTOCOL
 from tests.acceptance.cli_cluster import GPUYARD
 from tests.acceptance.live import Cluster, running_cluster
 from tests.acceptance.terminals import PROMPT, environment, person
@@ -114,6 +120,168 @@ def test_a_shell_of_an_ended_task_and_a_wrong_program_are_refused(cluster: Clust
         with person(cluster, "attach", task.id) as one:
             assert one.ends() == 1
             assert "without a terminal" in one.rest
+
+
+# --- a shell begins once ------------------------------------------------------------------------------------------------
+
+
+def shell_of(client: Client, task: Task, session: str, line: str) -> TaskConsole:
+    """A client of the shell with this name."""
+    query: dict[str, object] = {"session": session, "command": json.dumps(["sh", "-c", line]), "linger": 30}
+    path = f"/api/v1/tasks/{task.id}/shell"
+    return TaskConsole(lambda: client.connection.upgrade(path, query, subprotocol=SUBPROTOCOL), received=0)
+
+
+def events_until_exit(console: TaskConsole) -> list[ConsoleEvent]:
+    """What a connected client gets until the command has ended."""
+    events: list[ConsoleEvent] = []
+
+    def ended() -> bool:
+        events.extend(console.read())
+        return any(isinstance(event, ConsoleExit) for event in events)
+
+    until(ended, what="it ends")
+    return events
+
+
+def shell_files(cluster: Cluster, kind: str) -> list[Path]:
+    """The sockets or records of shells."""
+    return list(cluster.folder.rglob(f"*.shells/*.{kind}"))
+
+
+def test_a_shell_that_has_ended_is_not_begun_again_by_a_client_that_comes_back(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    client, runs = cluster.client(), tmp_path / "runs"
+    line = f"echo ran >> {runs}; echo said; exit 4"
+    with running(client, "exec sleep 600", cluster.folder) as task:
+        console = shell_of(client, task, "comesback", line)
+        console.connect()
+        assert events_until_exit(console) == [ConsoleOutput(b"said\r\n"), ConsoleExit(4, None)]
+        console.close()
+        until(lambda: not shell_files(cluster, "sock"), what="its holder has ended")
+        for _ in range(2):
+            console.connect()
+            assert events_until_exit(console) == [ConsoleExit(4, None)], "how it has ended is known"
+            console.close()
+        late = shell_of(client, task, "comesback", line)
+        late.connect()
+        assert events_until_exit(late) == [ConsoleGap(6), ConsoleExit(4, None)]
+        late.close()
+        assert runs.read_text() == "ran\n"
+    until(lambda: not shell_files(cluster, "json"), what="nothing is left of it after the end of the task")
+
+
+def test_a_shell_begins_once_and_waits_for_a_client_that_is_late(cluster: Cluster, tmp_path: Path) -> None:
+    """The request for the shell comes three times, and its client says something only after the command has ended."""
+    client, runs = cluster.client(), tmp_path / "runs"
+    line = f"echo ran >> {runs}; echo said; exit 4"
+    with running(client, "exec sleep 600", cluster.folder) as task:
+        late = [shell_of(cluster.client(), task, "comeslate", line) for _ in range(3)]
+        with ThreadPoolExecutor(3) as pool:
+            sockets = list(pool.map(lambda one: one._open_socket(), late))
+        until(lambda: any(record.stat().st_size for record in shell_files(cluster, "json")), what="it has ended")
+        silent_until = time.monotonic() + console_holder.FLUSH_SECONDS + 1
+        until(lambda: time.monotonic() > silent_until, what="the client says nothing for longer than it was waited for")
+        late[0].connect()
+        assert events_until_exit(late[0]) == [ConsoleOutput(b"said\r\n"), ConsoleExit(4, None)]
+        for one in (*sockets, late[0]):
+            one.close()
+        assert runs.read_text() == "ran\n"
+
+
+def test_a_limit_is_told_at_once_with_the_way_out(tmp_path: Path) -> None:
+    made = Cluster(tmp_path)
+    made._more = {"server": {**made.server_settings()["server"], "max_channels_per_task": 3}}
+    try:
+        made.start_server()
+        made.start_agent("node-1", max_shells_per_task=2)
+        client = made.ready(1)
+        with (
+            running(client, "exec sleep 600", tmp_path) as task,
+            person(made, "shell", task.id, "cat") as one,
+            person(made, "shell", task.id, "cat") as two,
+        ):
+            for open_one in (one, two):
+                open_one.types("here")
+                open_one.sees("here\r\nhere")
+            with person(made, "shell", task.id) as third:
+                assert third.ends() == 1
+                assert "has 2 shells open" in third.rest.replace("\r\n", " ")
+            with person(made, "shell", task.id) as again:
+                assert again.ends() == 1
+            one.presses("d")
+            assert one.ends() == 0
+            with person(made, "shell", task.id, "echo", "room") as fourth:
+                fourth.sees("room")
+                assert fourth.ends() == 0
+        server = client.submit(SERVER.format(port=(port := free_port())), gpus=1, work_dir=str(tmp_path))
+        until(lambda: _listens(client, server, port), what="it listens")
+        connections = [client.forward(server, port) for _ in range(3)]
+        with pytest.raises(Refused, match=r"has 3 terminals, shells and connections to ports open.*Close some first"):
+            client.forward(server, port)
+        with person(made, "shell", server.id) as one:
+            assert one.ends(20) == 1, "it does not try again for fifteen minutes"
+            assert "server.max_channels_per_task" in one.rest
+        for connection in connections:
+            connection.close()
+        until(lambda: _opens(client, server, port), what="there is room again")
+    finally:
+        made.end()
+
+
+def _opens(client: Client, task: Task, port: int) -> bool:
+    with suppress(Refused):
+        client.forward(task, port).close()
+        return True
+    return False
+
+
+# --- neighbors ----------------------------------------------------------------------------------------------------------
+
+
+def test_clients_that_do_not_read_hold_up_only_themselves(cluster: Cluster) -> None:
+    """Shells that print without an end and downloads, whose clients read nothing; and a terminal on the same node."""
+    client = cluster.client()
+    port = free_port()
+    endless = f"import socket;s=socket.create_server(('127.0.0.1',{port}))\nwhile True:\n c,_=s.accept()\n import threading;threading.Thread(target=lambda c=c:[c.sendall(bytes(65536)) for _ in range(1<<20)],daemon=True).start()"
+    with running(client, f'exec python3 -c "{endless}"', cluster.folder) as task:
+        until(lambda: _listens(client, task, port), what="it listens")
+        stuck = [shell_of(client, task, f"floods{number:02}", "yes") for number in range(6)]
+        for shell in stuck:
+            shell.connect()
+        downloads = [client.forward(task, port) for _ in range(6)]
+        with person(cluster, "shell", task.id, "cat") as one:
+            for word in range(20):
+                one.types(f"word-{word}")
+                one.sees(f"word-{word}\r\nword-{word}\r\n", seconds=20)
+            one.presses("d")
+            assert one.ends() == 0
+        for shell in stuck:
+            shell.close()
+        for download in downloads:
+            download.close()
+
+
+def test_a_client_that_pings_and_does_not_read_is_disconnected(cluster: Cluster) -> None:
+    """The answers to its pings would take memory of the scheduler without a limit."""
+    client = cluster.client()
+    with running(client, "exec sleep 600", cluster.folder) as task:
+        hostile = shell_of(client, task, "pingpong", "cat")._open_socket()
+        raw = hostile._socket
+        raw.settimeout(30)
+        pings = (b"\x89\xfd" + bytes(4) + bytes(125)) * 500
+        assert _is_broken_by(raw, pings, 1000), "64 MB of pings were answered"
+        hostile.close()
+
+
+def _is_broken_by(line: socket.socket, data: bytes, times: int) -> bool:
+    """Send this many times; return whether the other side closes the connection."""
+    with suppress(ConnectionError):
+        for _ in range(times):
+            line.sendall(data)
+        return False
+    return True
 
 
 # --- ports --------------------------------------------------------------------------------------------------------------

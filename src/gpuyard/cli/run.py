@@ -143,7 +143,8 @@ def _run_in_terminal(
     console = cluster.console(task, received=0, size=own_size())
     end = SessionEnd("over")
     if not now.ended:
-        end = TerminalSession(console, escape=escapes(escape), reads=True, types=True, again=again).run()
+        session = TerminalSession(console, escape=escapes(escape), reads=True, types=True, again=again, insists=True)
+        end = session.run()
         if end.why == "refused":
             end = _refused(cluster, task, end)
     ends_with(end, cluster, task, console, as_json=as_json, again=again)

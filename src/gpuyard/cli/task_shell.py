@@ -38,7 +38,7 @@ def shell(
     cluster = cluster.without_waiting()
     console = cluster.shell(task, command or (), env=traveling_variables(), size=own_size(), linger_seconds=seconds)
     again = f"gpuyard shell {task.id}"
-    end = TerminalSession(console, escape=escapes(escape), reads=True, again=again, types=True).run()
+    end = TerminalSession(console, escape=escapes(escape), reads=True, again=again, types=True, logged=False).run()
     if as_json:
         from msgspec import json
 

@@ -32,6 +32,8 @@ TAKEN = frozenset({"Attached", "TakenOver"})
 """Codes of a node when another client types."""
 AGAIN = frozenset({"NodeUnreachable", "TooManyChannels", "NotReady", "NotLeading"})
 """Codes of refusals that pass."""
+TOO_MANY = "TooManyChannels"
+"""Of them, the one that names the way out: a client that has not been attached yet says so and ends."""
 HANG_UP_CODES = frozenset({4001})
 """The scheduler closes the connection because the client has lost access."""
 
@@ -52,17 +54,37 @@ class SessionEnd(NamedTuple):
 class TerminalSession:
     """The session of one terminal."""
 
-    def __init__(self, console: "TaskConsole", *, escape: bool, reads: bool, types: bool, again: str) -> None:
-        """`reads`: keys are read; `types`: and sent to the task. `again`: the command that attaches again."""
+    def __init__(
+        self,
+        console: "TaskConsole",
+        *,
+        escape: bool,
+        reads: bool,
+        types: bool,
+        again: str,
+        logged: bool = True,
+        insists: bool = False,
+    ) -> None:
+        """`reads`: keys are read; `types`: and sent to the task. `again`: the command that attaches again.
+
+        `logged`: what is shown is also the output of the task. `insists`: wait while too many terminals are open.
+        """
         self._console = console
         self._keys = EscapeKeys(enabled=escape)
         self._reads = reads
         self._types = types
         self._again = again
+        self._where = "`gpuyard logs` has what is kept" if logged else "they are not kept"
         self._was_attached = False
+        self._insists = insists
         self._lost_at: float | None = None
         self._told = False
         """Whether the user knows that there is no connection."""
+
+    @property
+    def _may_give_up(self) -> bool:
+        """Whether nothing is lost if too many terminals are open, because the command can be repeated."""
+        return not self._was_attached and not self._insists
 
     def run(self) -> SessionEnd:
         """Serve the terminal until the session ends."""
@@ -89,7 +111,7 @@ class TerminalSession:
             except ConsoleRefused as refusal:
                 return SessionEnd("refused", sentence=str(refusal), reason=refusal.code)
             except Refused as refusal:
-                if refusal.code not in AGAIN:
+                if refusal.code not in AGAIN or (refusal.code == TOO_MANY and self._may_give_up):
                     over = self._was_attached and refusal.code in OVER
                     return SessionEnd("over" if over else "refused", sentence=str(refusal), reason=refusal.code)
                 error = refusal
@@ -138,7 +160,7 @@ class TerminalSession:
                         case ConsoleOutput(data):
                             terminal.write(data)
                         case ConsoleGap(count):
-                            terminal.say(f"{count:,} bytes of output are missing here; `gpuyard logs` has what is kept")
+                            terminal.say(f"{count:,} bytes of output are missing here; {self._where}")
                         case ConsoleExit(code, number):
                             return SessionEnd("exit", code, number)
                 console.acknowledge()

@@ -132,9 +132,9 @@ class AttemptRelay:
                 if connection:
                     lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
                     connection.report(key, self._clock.boot(), ended=lost)
-            case messages.ShellOpened(_, session, message):
+            case messages.ShellOpened():
                 if self.channels is not None:
-                    self.channels.shell_opened(session, message)
+                    self.channels.shell_opened(event)
             case messages.NotReplaced(message):
                 log.warning("supervisor_replacement_failed", message=message)
 

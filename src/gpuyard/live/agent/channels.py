@@ -5,20 +5,27 @@
 
 The agent opens a stream for each channel, when the scheduler asks for it, and passes on what comes. A slow reader slows
 the writer: nothing is collected here. If either side ends, the other one is ended.
+
+A client draws the name of its shell and names it again when it comes back. The holder of a shell makes a *record* of it
+before the command begins and writes its end there (`console_holder.py`), so a shell is begun once, however often it is
+asked for, and a client that comes back after its end learns how it ended.
 """
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import msgspec
 import structlog
 
 from gpuyard.live.agent import failures, listening_ports
 from gpuyard.live.agent.launch_builder import LaunchBuilder, console_of
+from gpuyard.live.agent.listening_ports import ListeningPort
 from gpuyard.live.agent.scheduler_connection import SchedulerConnection
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor.paths import short_path
@@ -35,6 +42,12 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
 """How long the scheduler may take to read what was sent before the end of a channel."""
 PORT_BYTES = 64 * 1024
+SCANS_AT_ONCE = 2
+"""Searches for listening ports, each in a thread. Heartbeats need threads, too."""
+MOST_RECORDS = 1000
+"""Shells that a task may have had within `RECORD_SECONDS`."""
+RECORD_SECONDS = 3600.0
+"""How long the end of a shell is known at least; a client tries to come back for 15 minutes."""
 _LENGTH = struct.Struct(">I")
 
 log = structlog.get_logger()
@@ -48,6 +61,53 @@ class ChannelRefused(Exception):
         self.code = code
 
 
+class _ShellOver(Exception):
+    """The shell has ended; `end` is the content of its record."""
+
+    def __init__(self, end: "ShellEnd") -> None:
+        super().__init__()
+        self.end = end
+
+
+class ShellEnd(msgspec.Struct, frozen=True):
+    """How a shell has ended, as its holder writes it."""
+
+    code: int | None
+    signal: int | None
+    end: int
+    """The length of its output."""
+
+
+class PortScans:
+    """Searches for the ports on which attempts listen.
+
+    A search takes milliseconds of a thread, and a client may open hundreds of connections at once. So those that ask
+    for one attempt while a search runs share the next one, which begins after they asked.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._threads = asyncio.Semaphore(SCANS_AT_ONCE)
+        self._next: dict[messages.AttemptKey, asyncio.Task[list[ListeningPort]]] = {}
+        """The searches that have not begun."""
+
+    async def of(self, key: messages.AttemptKey, pid: int) -> list[ListeningPort]:
+        """Return the ports on which an attempt listens now."""
+        if (waiting := self._next.get(key)) is None:
+            waiting = self._next[key] = asyncio.create_task(self._search(key, pid))
+        return await asyncio.shield(waiting)
+
+    async def _search(self, key: messages.AttemptKey, pid: int) -> list[ListeningPort]:
+        try:
+            await self._threads.acquire()
+        finally:
+            del self._next[key]
+        try:
+            return await asyncio.to_thread(listening_ports.of_attempt, self._mark, key, pid)
+        finally:
+            self._threads.release()
+
+
 class AgentChannels:
     """The channels of one node."""
 
@@ -57,19 +117,22 @@ class AgentChannels:
         launch_builder: LaunchBuilder,
         attempts: Callable[[], Mapping[messages.AttemptKey, messages.HeldAttempt]],
         mark: str,
+        *,
+        shells: tuple[int, int] = (16, 64),
     ) -> None:
-        """`attempts` returns the attempts as the supervisor reports them."""
+        """`attempts` returns the attempts as the supervisor reports them. `shells`: the most beside one, and beside all."""
         self._processes = processes
         self._launch_builder = launch_builder
         self._attempts = attempts
-        self._mark = mark
-        self._opening: dict[str, asyncio.Future[str]] = {}
+        self._ports = PortScans(mark)
+        self._shells = shells
+        self._opening: dict[tuple[messages.AttemptKey, str], asyncio.Future[messages.ShellOpened]] = {}
 
-    def shell_opened(self, session: str, message: str) -> None:
+    def shell_opened(self, answer: messages.ShellOpened) -> None:
         """Take the supervisor's answer about a shell."""
-        waiting = self._opening.pop(session, None)
+        waiting = self._opening.get((answer.key, answer.session))
         if waiting is not None and not waiting.done():
-            waiting.set_result(message)
+            waiting.set_result(answer)
 
     async def open(self, connection: SchedulerConnection, key: messages.AttemptKey, asked: pb.OpenChannel) -> None:
         """Open a channel and serve it until it ends."""
@@ -93,12 +156,9 @@ class AgentChannels:
             case pb.OpenChannel.CONSOLE:
                 await self._console(call, key, asked, self._launch_builder.console_socket(key))
             case pb.OpenChannel.SHELL:
-                path = self._launch_builder.console_socket(key, asked.session)
-                if not path.exists():
-                    await self._open_shell(key, asked, path)
-                await self._console(call, key, asked, path)
+                await self._shell(call, key, asked)
             case pb.OpenChannel.PORTS:
-                found = await asyncio.to_thread(listening_ports.of_attempt, self._mark, key, held.pid)
+                found = await self._ports.of(key, held.pid)
                 await call.write(pb.ChannelFrame(frame=listening_ports.encode(found)))
             case pb.OpenChannel.PORT:
                 await self._port(call, key, asked.port, held.pid)
@@ -107,24 +167,51 @@ class AgentChannels:
 
     # --- consoles -----------------------------------------------------------------------------------------------------
 
-    async def _open_shell(self, key: messages.AttemptKey, asked: pb.OpenChannel, path: Path) -> None:
-        answer = self._opening[asked.session] = asyncio.get_running_loop().create_future()
-        self._processes.send(
-            messages.OpenShell(
-                key, asked.session, console_of(asked.console, path), argv=tuple(asked.argv), env=dict(asked.env)
-            )
-        )
+    async def _shell(self, call: Any, key: messages.AttemptKey, asked: pb.OpenChannel) -> None:
+        """Begin a shell, or attach to the one that has this name; if it has ended, say how."""
+        if not (asked.session.isascii() and asked.session.isalnum()):
+            raise ChannelRefused("ShellNotStarted", "The name of a shell has only letters and digits.")
+        folder = self._launch_builder.shells_folder(key)
+        path, record = folder / f"{asked.session}.sock", folder / f"{asked.session}.json"
+        if not record.exists():
+            _make_room(folder, key)
+            await self._open_shell(key, asked, console_of(asked.console, path, str(record)))
         try:
-            message = await asyncio.wait_for(answer, SUPERVISOR_SECONDS)
-        except TimeoutError:
-            message = "The supervisor of its node does not answer; try again later."
-        finally:
-            self._opening.pop(asked.session, None)
-        if message:
-            raise ChannelRefused("ShellNotStarted", message)
+            await self._console(call, key, asked, path, record)
+        except _ShellOver as over:
+            await call.write(pb.ChannelFrame())
+            attached = _received_by(await call.read())
+            for words in _ended_shell(over.end, attached):
+                await call.write(pb.ChannelFrame(frame=channel_frames.control(**words)))
 
-    async def _console(self, call: Any, key: messages.AttemptKey, asked: pb.OpenChannel, path: Path) -> None:
-        reader, writer = await self._connect(key, path)
+    async def _open_shell(
+        self, key: messages.AttemptKey, asked: pb.OpenChannel, console: messages.LaunchConsole
+    ) -> None:
+        """Have the supervisor start the holder of a shell; one that is being started is waited for."""
+        place = key, asked.session
+        if (answer := self._opening.get(place)) is None:
+            answer = self._opening[place] = asyncio.get_running_loop().create_future()
+            most_of_attempt, most = self._shells
+            self._processes.send(
+                messages.OpenShell(
+                    key, asked.session, console, argv=tuple(asked.argv), env=dict(asked.env),
+                    most_of_attempt=most_of_attempt, most=most,
+                )
+            )  # fmt: skip
+        try:
+            opened = await asyncio.wait_for(asyncio.shield(answer), SUPERVISOR_SECONDS)
+        except TimeoutError:
+            sentence = "The supervisor of its node does not answer; try again later."
+            raise ChannelRefused("ShellNotStarted", sentence) from None
+        finally:
+            self._opening.pop(place, None)
+        if opened.message:
+            raise ChannelRefused(opened.code or "ShellNotStarted", opened.message)
+
+    async def _console(
+        self, call: Any, key: messages.AttemptKey, asked: pb.OpenChannel, path: Path, record: Path | None = None
+    ) -> None:
+        reader, writer = await self._connect(key, path, record)
         try:
             rights = channel_frames.control(rights={"write": asked.write})
             writer.write(_LENGTH.pack(len(rights)) + rights)
@@ -133,8 +220,10 @@ class AgentChannels:
         finally:
             writer.close()
 
-    async def _connect(self, key: messages.AttemptKey, path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to the holder of a console, which may be starting."""
+    async def _connect(
+        self, key: messages.AttemptKey, path: Path, record: Path | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the holder of a console, which may be starting. Raise `_ShellOver` if the record has its end."""
         clock = asyncio.get_running_loop().time
         give_up_at = clock() + HOLDER_SECONDS
         while True:
@@ -142,6 +231,8 @@ class AgentChannels:
                 with short_path(path) as address:
                     return await asyncio.open_unix_connection(address, limit=1 << 18)
             except (FileNotFoundError, NotADirectoryError, ConnectionError):
+                if record is not None and (end := _end_in(record)) is not None:
+                    raise _ShellOver(end) from None
                 held = self._attempts().get(key)
                 if held is None or held.phase is messages.ProcessPhase.ENDED:
                     raise ChannelRefused("NotRunning", f"task-{key.task} has ended.") from None
@@ -155,7 +246,7 @@ class AgentChannels:
     # --- ports --------------------------------------------------------------------------------------------------------
 
     async def _port(self, call: Any, key: messages.AttemptKey, port: int, pid: int) -> None:
-        found = await asyncio.to_thread(listening_ports.of_attempt, self._mark, key, pid)
+        found = await self._ports.of(key, pid)
         one = next((it for it in found if it.port == port), None)
         if one is None:
             others = ", ".join(str(it.port) for it in found) or "none"
@@ -172,6 +263,51 @@ class AgentChannels:
             await _both(_to_port(call, writer), _from_port(call, reader))
         finally:
             writer.close()
+
+
+def _make_room(folder: Path, key: messages.AttemptKey) -> None:
+    """Remove old records of shells that have ended. Raise `ChannelRefused` if too many are not old."""
+    try:
+        records = list(folder.glob("*.json"))
+    except FileNotFoundError:
+        return
+    if len(records) < MOST_RECORDS:
+        return
+    old = time.time() - RECORD_SECONDS
+    removed = 0
+    for record in records:
+        with suppress(FileNotFoundError):
+            if (told := record.stat()).st_size and told.st_mtime < old:
+                record.unlink()
+                removed += 1
+    if len(records) - removed >= MOST_RECORDS:
+        sentence = (
+            f"task-{key.task} has had {len(records) - removed} shells within an hour, the maximum; use one shell for "
+            "several commands, or wait."
+        )
+        raise ChannelRefused("TooManyShells", sentence)
+
+
+def _end_in(record: Path) -> ShellEnd | None:
+    """Return the end of a shell; None: it has none yet."""
+    try:
+        return msgspec.json.decode(record.read_bytes(), type=ShellEnd)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _received_by(message: Any) -> int:
+    """Return the output that a client has, as its first frame says; -1: it does not say."""
+    with suppress(channel_frames.MalformedFrame, AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        return int(channel_frames.unpack(message.frame).words["attach"]["received"])
+    return -1
+
+
+def _ended_shell(end: ShellEnd, received: int) -> list[dict[str, object]]:
+    """Return what the holder of a shell would say to a client that comes back, without output, which is gone."""
+    at = {"offset": end.end, "end": end.end, "input": 0, "write": True, "terminal": True}
+    gap: list[dict[str, object]] = [{"gap": [received, end.end]}] if 0 <= received < end.end else []
+    return [{"attached": at}, *gap, {"exit": msgspec.to_builtins(end)}]
 
 
 async def _ended(call: Any) -> None:

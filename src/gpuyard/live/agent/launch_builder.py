@@ -1,6 +1,7 @@
 """Turns a launch from the scheduler into one for the supervisor: system user, environment, output file."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -38,12 +39,13 @@ SEARCHES_AT_ONCE = 2
 LEASE_STAYS = "A lease has no process that gpuyard could suspend."
 
 
-def console_of(asked: pb.Console, path: Path) -> messages.LaunchConsole:
+def console_of(asked: pb.Console, path: Path, record: str = "") -> messages.LaunchConsole:
     """Return a console in the form that the supervisor takes."""
     linger_seconds = asked.linger_seconds if asked.HasField("linger_seconds") else None
     return messages.LaunchConsole(
-        str(path), asked.terminal, columns=asked.columns or 80, rows=asked.rows or 24, linger_seconds=linger_seconds
-    )
+        str(path), asked.terminal, columns=asked.columns or 80, rows=asked.rows or 24, linger_seconds=linger_seconds,
+        record=record,
+    )  # fmt: skip
 
 
 class LaunchBuilder:
@@ -205,9 +207,13 @@ class LaunchBuilder:
             return None
         return console_of(asked.console, self.console_socket(key))
 
-    def console_socket(self, key: messages.AttemptKey, session: str = "") -> Path:
-        """Return where the holder of an attempt's console listens, or that of a shell beside it."""
-        return self._console_folder / f"{key.task}.{key.attempt}.{key.origin:x}{'.' if session else ''}{session}.sock"
+    def console_socket(self, key: messages.AttemptKey) -> Path:
+        """Return where the holder of an attempt's console listens."""
+        return self._console_folder / f"{key.task}.{key.attempt}.{key.origin:x}.sock"
+
+    def shells_folder(self, key: messages.AttemptKey) -> Path:
+        """Return the folder of the sockets and records of the shells beside an attempt."""
+        return self._console_folder / f"{key.task}.{key.attempt}.{key.origin:x}.shells"
 
     def _checkpoint_dir(self, key: messages.AttemptKey, asked: pb.Launch) -> str:
         """Return the checkpoint folder of the task; empty if it has none."""
@@ -300,6 +306,8 @@ class LaunchBuilder:
         self._with_setup.discard(key)
         self.actuals.forget(key)
         self.console_socket(key).unlink(missing_ok=True)  # its holder has done so, unless it was killed
+        if (folder := self.shells_folder(key)).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
     def ran_out_of_memory(self, key: messages.AttemptKey) -> bool:
         """Return whether the output of a failed attempt ends with an out-of-memory error of a GPU.

@@ -245,7 +245,13 @@ class AgentNode:
         )
         state_file = self._state_file()
         relay = AttemptRelay(processes, self.launch_builder, state_file)
-        relay.channels = AgentChannels(processes, self.launch_builder, lambda: relay.held, self._mark)
+        relay.channels = AgentChannels(
+            processes,
+            self.launch_builder,
+            lambda: relay.held,
+            self._mark,
+            shells=(settings.executor.max_shells_per_task, settings.executor.max_shells),
+        )
         self.launch_builder.is_over = lambda key: _is_over(relay, key)
         self.voter.vote_at(state_file.memory.cluster_id, state_file.memory.voting)
         link = AgentLink(

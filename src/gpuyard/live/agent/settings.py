@@ -133,6 +133,10 @@ class ExecutorSection(Section, frozen=True):
     """Time between SIGTERM and SIGKILL."""
     launch_timeout: Duration = Duration(30)
     """How long work dir, output and command of a task may take to open; after that it is not launched."""
+    max_shells_per_task: Annotated[int, Meta(ge=1, le=1000)] = 16
+    """Shells that may be open beside one task."""
+    max_shells: Annotated[int, Meta(ge=1, le=10_000)] = 64
+    """Shells that may be open on the node; a task without one gets its first nevertheless."""
     control_groups: Literal["auto", "always", "never"] = "auto"
     """Run tasks in their own control groups, which no process can leave; auto: only tasks on real GPUs."""
     docker: DockerSection = DockerSection()

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuyard.live.control_plane.alerts.options import AlertOptions
+from gpuyard.live.control_plane.nodes.channels import ChannelLimits
 from gpuyard.live.control_plane.task_notices.policy import NoticePolicy
 
 
@@ -55,6 +56,8 @@ class SchedulerOptions:
     """How long the checkpoint folder of an ended task is kept."""
     clock_file: Path | None = None
     """Where the engine's time is saved for the next scheduler on this machine."""
+    channels: ChannelLimits = field(default_factory=ChannelLimits)
+    """Terminals, shells and connections to ports at once."""
     alerts: AlertOptions = field(default_factory=AlertOptions)
     notices: NoticePolicy = field(default_factory=NoticePolicy)
     """Whom tasks may notify."""

@@ -43,6 +43,7 @@ from gpuyard.live.control_plane.alerts.shared import ALERTS_DOCUMENT
 from gpuyard.live.control_plane.descriptors import for_agents, raise_limit
 from gpuyard.live.control_plane.garbage_collection import collect_when_idle, freeze_recovered
 from gpuyard.live.control_plane.history.store import HistoryStore
+from gpuyard.live.control_plane.nodes.channels import ChannelLimits
 from gpuyard.live.control_plane.nodes.outputs import WINDOW_BYTES
 from gpuyard.live.control_plane.nodes.pool import ElasticPool, ElasticPools
 from gpuyard.live.control_plane.nodes.registration import SchedulerSuperseded, refuse_unsafe_node
@@ -496,6 +497,12 @@ def options_of(settings: ServerSettings, keys: ClusterKeys, *, take_over: bool =
         audit_seconds=float(settings.storage.audit_retention),
         keep_seconds=float(settings.storage.retention),
         checkpoint_seconds=float(settings.storage.checkpoint_retention),
+        channels=ChannelLimits(
+            settings.server.max_channels,
+            settings.server.max_channels_per_user,
+            settings.server.max_channels_per_task,
+            settings.server.max_channels_per_node,
+        ),
         clock_file=folder / "clock.json",
         alerts=alert_options_of(settings),
         notices=notice_policy_of(settings),

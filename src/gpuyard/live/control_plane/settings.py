@@ -188,6 +188,11 @@ class ServerSection(Section, frozen=True):
     max_connections: Annotated[int, Meta(ge=16, le=1_000_000)] = 4096
     """Maximum number of HTTP connections; fewer if the limit of descriptors is lower."""
     max_connections_per_address: Annotated[int, Meta(ge=8, le=1_000_000)] = 1024
+    max_channels: Annotated[int, Meta(ge=1, le=10_000)] = 500
+    """Maximum number of terminals, shells and connections to ports; the next three keys are parts of it."""
+    max_channels_per_user: Annotated[int, Meta(ge=1, le=10_000)] = 125
+    max_channels_per_task: Annotated[int, Meta(ge=1, le=10_000)] = 64
+    max_channels_per_node: Annotated[int, Meta(ge=1, le=500)] = 250
     tls: ServerTlsSection = ServerTlsSection()
 
 

@@ -43,6 +43,8 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     lease: bool = False
     fence: bool = False
     uid: int | None = None
+    gid: int | None = None
+    groups: tuple[int, ...] = ()
     port: int = 0
     output: str = ""
     output_limit_bytes: int = 0
@@ -76,6 +78,6 @@ def new_attempt(launch: Launch, at: float) -> Attempt:
     """Return the record of an attempt that is about to begin."""
     return Attempt(
         key=launch.key, at=at, phase=ProcessPhase.WAITING if launch.wait else ProcessPhase.RUNNING, lease=launch.lease,
-        fence=launch.fence, uid=launch.uid, output=launch.output, output_limit_bytes=launch.output_limit_bytes,
+        fence=launch.fence, uid=launch.uid, gid=launch.gid, groups=launch.groups, output=launch.output, output_limit_bytes=launch.output_limit_bytes,
         grace_seconds=max(0.0, launch.grace_seconds), seconds_left=launch.timeout_seconds or None,
     )  # fmt: skip

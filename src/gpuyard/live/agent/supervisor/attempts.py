@@ -39,7 +39,7 @@ from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, La
 from gpuyard.live.agent.supervisor.output import trim
 from gpuyard.live.agent.supervisor.output_times import OutputTimes
 from gpuyard.live.agent.supervisor.process_tree import ProcessTree
-from gpuyard.live.agent.supervisor.shells import ShellNotStarted, open_shell
+from gpuyard.live.agent.supervisor.shells import OpenShells, ShellNotStarted
 from gpuyard.live.agent.supervisor.spawn import (
     end_old_launchers,
     no_starter,
@@ -91,8 +91,7 @@ class AttemptManager:
             self._attempts,
             self,
         )
-        self._shells: set[int] = set()
-        """The holders of shells beside attempts."""
+        self._shells = OpenShells(self._mark)
         self._events: list[messages.SupervisorEvent] = []
         self._checked_output_at = 0.0
         self._output_times = OutputTimes()
@@ -120,6 +119,7 @@ class AttemptManager:
         self._fences.keep_only(self._open)
         self._memory.begin(self._attempts)
         self._process_tree.invalidate()  # some have ended since
+        self._shells.find(self._attempts.values(), self._process_tree.table())
         self.sweep()
         self._starts.prepare()
         self._exits.noted(0)
@@ -149,6 +149,8 @@ class AttemptManager:
             os.waitpid(watcher_pid, 0)
             self._process_tree.helpers.discard(watcher_pid)
         self._starts.take_up(starting)
+        self._shells.find(self._attempts.values(), self._process_tree.table())
+        self._process_tree.invalidate()
         self.reap()
         self._starts.prepare()
         self._starts.limit_waits()
@@ -371,7 +373,7 @@ class AttemptManager:
             self._end(attempt, AttemptEnding.STOPPED, grace_seconds)
 
     def _open_shell(self, command: messages.OpenShell) -> None:
-        attempt, sentence = self._attempts.get(command.key), ""
+        attempt, sentence, code = self._attempts.get(command.key), "", "NotRunning"
         if attempt is None or attempt.phase is not ProcessPhase.RUNNING or attempt.command_ended or attempt.lease:
             sentence = "The task does not run on its node at the moment."
         elif command.key in self._starts or attempt.stopping is not None:
@@ -379,10 +381,10 @@ class AttemptManager:
         else:
             try:
                 group = self._cgroups.open(command.key) if attempt.cgroup else None
-                self._shells.add(open_shell(command, attempt.pid, group))
+                self._shells.open(command, attempt, group)
             except ShellNotStarted as refusal:
-                sentence = str(refusal)
-        self._events.append(messages.ShellOpened(command.key, command.session, sentence))
+                sentence, code = str(refusal), refusal.code
+        self._events.append(messages.ShellOpened(command.key, command.session, sentence, code if sentence else ""))
 
     def _suspend(self, key: AttemptKey) -> None:
         attempt = self._attempts.get(key)
@@ -575,7 +577,7 @@ class AttemptManager:
                 self._exits.note(pid, known.born, found.si_code == os.CLD_EXITED, found.si_status)
             _, status = os.waitpid(pid, 0)
             attempt = self._process_tree.waited_for(pid)
-            self._shells.discard(pid)
+            self._shells.ended(pid)
             if attempt is None:
                 self._starts.child_ended(pid)
             if attempt is not None:
@@ -620,7 +622,7 @@ class AttemptManager:
             if not left:
                 self._finish(attempt, self._own_ending(attempt))
             elif attempt.kill_at is None:
-                if others := left - proc.descendants(self._process_tree.table(), self._shells):
+                if others := left - proc.descendants(self._process_tree.table(), self._shells.pids):
                     attempt.message = attempt.message or f"Its command left {len(others)} running, which were ended."
                 attempt.kill_at = now() + attempt.grace_seconds
                 self._process_tree.signal(left, signal.SIGTERM)

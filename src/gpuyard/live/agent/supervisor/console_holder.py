@@ -14,6 +14,10 @@ acknowledged; then the terminal is not read, and the command waits. Without a cl
 Without a client for `linger` seconds the command gets SIGHUP, as if its terminal was closed, and later SIGKILL. A
 command with only a standard input gets the end of that input instead.
 
+A shell beside a task has no log file: its output is kept in memory (`KEPT_BYTES`), and when it has ended its holder
+stays until its client has all of it, `STAY_SECONDS` at most. Its `record` is made before the command begins and has its
+end as soon as there is one. So a client that comes late, or again, does not make it run twice, and learns how it ended.
+
 Like the launcher it is run from this file by its path (`python -I -S`) and imports only the standard library. The order
 comes in a file descriptor, as `marshal` has written it. The frames are those of wire/channel_frames.py.
 """
@@ -61,7 +65,9 @@ FIRST_SECONDS = 30.0
 HANGUP_SECONDS = 5.0
 """Between SIGHUP and SIGKILL."""
 FLUSH_SECONDS = 3.0
-"""How long the end waits for clients that have not received everything."""
+"""How long the end waits for clients that have not received everything, which is in the log as well."""
+STAY_SECONDS = 60.0
+"""How long the holder of a shell, whose output is only here, waits for its client after the end."""
 LEAVE_SECONDS = 1.0
 """How long the end waits for clients that have been sent everything to leave: what they confirm meanwhile must not meet a
 closed socket, or the agent would drop what it has not passed on."""
@@ -122,6 +128,10 @@ class Holder:
         self.first_until = time.monotonic() + FIRST_SECONDS
         """Until when the first client is waited for."""
         self.status: int | None = None
+        self.told_to_end = False
+        """The attempt ends, or no client has come for too long."""
+        self.was_received = False
+        """The client that types has been sent everything, with the end."""
         self.listener = listen(order["socket"])
         self.wakeup, bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
@@ -134,19 +144,39 @@ class Holder:
         """Serve until the command is over; return its status as `waitpid` has it."""
         while self.status is None:
             self._turn()
-        self._drain()
-        give_up_at = time.monotonic() + FLUSH_SECONDS
-        while (self._awaits_first() or any(peer.attached for peer in self.peers.values())) and (
-            time.monotonic() < give_up_at
-        ):
-            if not self._awaits_first() and all(self._has_all(peer) for peer in self.peers.values()):
-                give_up_at = min(give_up_at, time.monotonic() + LEAVE_SECONDS)
+        self._note_end()
+        ended_at, all_have_it_at = time.monotonic(), None
+        while True:
+            now = time.monotonic()
+            if not all(self._has_all(peer) for peer in self.peers.values()):
+                all_have_it_at = None
+            elif all_have_it_at is None:
+                all_have_it_at = now
+            if not self._must_stay(now - ended_at, 0.0 if all_have_it_at is None else now - all_have_it_at):
+                return self.status
             self._turn()
-        return self.status
 
-    def _awaits_first(self) -> bool:
-        """Whether the output of a short command in a shell, which is only here, was sent to nobody yet."""
-        return self.own_log and not self.taken
+    def _must_stay(self, over_seconds: float, idle_seconds: float) -> bool:
+        """Return whether clients are to be waited for: they have not received everything, not left, or not come yet."""
+        stays = self.own_log and not self.told_to_end
+        if any(peer.attached for peer in self.peers.values()):
+            return idle_seconds < LEAVE_SECONDS and over_seconds < (STAY_SECONDS if stays else FLUSH_SECONDS)
+        if not stays or self.was_received:
+            return False
+        linger: float | None = self.order["linger"]
+        return over_seconds < (STAY_SECONDS if linger is None or not self.taken else min(linger, STAY_SECONDS))
+
+    def _note_end(self) -> None:
+        """Write the end of a shell to its record."""
+        if record := self.order.get("record"):
+            with contextlib.suppress(OSError), open(record, "w", encoding="ascii") as file:  # noqa: PTH123
+                file.write(json.dumps(self._end_of_command()))
+
+    def _end_of_command(self) -> dict[str, int | None]:
+        assert self.status is not None
+        exited = os.WIFEXITED(self.status)
+        code = os.WEXITSTATUS(self.status) if exited else None
+        return {"code": code, "signal": None if exited else os.WTERMSIG(self.status), "end": self.end}
 
     def _turn(self) -> None:
         """Wait for something and do it."""
@@ -169,6 +199,7 @@ class Holder:
         for number, what in poll.poll(self._wait_ms()):
             if number == self.wakeup:
                 if signal.SIGTERM in os.read(self.wakeup, 4096):
+                    self.told_to_end = True
                     self._hang_up()
             elif number == self.child_handle:
                 self._look_at_child()
@@ -204,6 +235,7 @@ class Holder:
         due = self._hangup_at()
         if due is not None and now >= due:
             self._note(f"gpuyard: no client was attached for {self.order['linger']:g} s, so the terminal was closed")
+            self.told_to_end = True
             if self.order["terminal"]:
                 self._hang_up()
             else:
@@ -215,6 +247,7 @@ class Holder:
     def _look_at_child(self) -> None:
         found, status = os.waitpid(self.child, os.WNOHANG)
         if found:
+            self._drain()  # before clients are told the end, which is the last they read
             self.status = status
 
     def _hang_up(self) -> None:
@@ -482,11 +515,10 @@ class Holder:
                 peer.sent >= self.end or not self.order["terminal"]
             ):  # fmt: skip
                 peer.told_exit = True
-                exited = os.WIFEXITED(self.status)
-                code = os.WEXITSTATUS(self.status) if exited else None
-                number = None if exited else os.WTERMSIG(self.status)
-                self._say(peer, exit={"code": code, "signal": number, "end": self.end})
+                self._say(peer, exit=self._end_of_command())
             self._flush(peer)
+            if peer.writes and peer.told_exit and not peer.unsent:
+                self.was_received = True
 
     def _has_all(self, peer: Peer) -> bool:
         return not peer.attached or (peer.told_exit and not peer.unsent)
@@ -641,6 +673,8 @@ def main(order_at: int, channel: int) -> None:
         os.set_inheritable(channel, False)
     if order["group"]:
         join(order["group"])
+    if (record := order.get("record")) and not claim(record):  # an older supervisor sends none
+        return
     master, end = open_console(order)
     os.set_inheritable(end, False)
     log, read_log = open_log(order)
@@ -657,6 +691,16 @@ def main(order_at: int, channel: int) -> None:
     with contextlib.suppress(OSError):
         os.unlink(order["socket"])  # noqa: PTH108
     end_like(status)
+
+
+def claim(record: str) -> bool:
+    """Make the record of a shell. False: there is one, so its command has begun before."""
+    os.makedirs(os.path.dirname(record), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+    try:
+        os.close(os.open(record, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    return True
 
 
 def open_log(order: Order) -> tuple[int, int]:

@@ -47,6 +47,9 @@ class LaunchConsole(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     rows: int = 24
     linger_seconds: float | None = None
     """How long the command goes on without a client; None: for ever."""
+    record: str = ""
+    """Of a shell: the file that its holder makes before the command begins, and writes its end to. Without it the
+    command is not begun, so it runs at most once."""
 
 
 class Launch(SupervisorMessage, frozen=True):
@@ -101,7 +104,7 @@ class Launch(SupervisorMessage, frozen=True):
 class OpenShell(SupervisorMessage, frozen=True):
     """Start another command beside a running attempt: same user, folder, environment, GPUs. It ends with the attempt.
 
-    Safe to repeat only with another session.
+    Safe to repeat: a session whose command has begun before is not begun again (`LaunchConsole.record`).
     """
 
     key: AttemptKey
@@ -111,6 +114,10 @@ class OpenShell(SupervisorMessage, frozen=True):
     """Empty: the shell of the user."""
     env: dict[str, str] = {}
     """Variables in addition to those of the attempt."""
+    most_of_attempt: int = 16
+    """No more shells than this are open beside one attempt."""
+    most: int = 64
+    """Nor beside all attempts, except the first one of an attempt."""
 
 
 class Start(SupervisorMessage, frozen=True):
@@ -291,6 +298,8 @@ class ShellOpened(SupervisorMessage, frozen=True):
     session: str
     message: str = ""
     """Why it was not started; empty: its holder begins to listen."""
+    code: str = ""
+    """The reason, for programs."""
 
 
 class Extended(SupervisorMessage, frozen=True):

@@ -313,7 +313,7 @@ def console_of(console: LaunchConsole | None) -> dict[str, object] | None:
         return None
     return {
         "socket": console.socket, "terminal": console.terminal, "columns": console.columns, "rows": console.rows,
-        "linger": console.linger_seconds,
+        "linger": console.linger_seconds, "record": console.record,
     }  # fmt: skip
 
 

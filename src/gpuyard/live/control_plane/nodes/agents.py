@@ -121,7 +121,7 @@ class AgentConnections:
         transfer = blobs or BlobTransfer(views, None, asyncio.to_thread)
         self.fetch_blob = partial(transfer.fetch_blob, self.sessions.by_id)
         self.store_blob = partial(transfer.store_blob, self.sessions.by_id)
-        self.channels = Channels(self.sessions)
+        self.channels = Channels(self.sessions, options.channels)
         self.channel = self.channels.channel
 
     async def watch(self) -> None:

@@ -36,6 +36,8 @@ class AgentSession:
         self.absence_seconds = 0.0
         self.connected = False
         self.closed = False
+        self.on_close: set[Callable[[], None]] = set()
+        """Called when the session ends."""
         self.reporting_gpus: set[int] = set()
         """GPUs whose new health is being written to the journal."""
         self.unknown_attempts: dict[AttemptRef, None] = {}
@@ -66,6 +68,8 @@ class AgentSession:
         self.closed = True
         self.outbox.clear()
         self._woken.set()
+        for tell in list(self.on_close):
+            tell()
 
     async def messages(
         self, epoch: int, committed: Callable[[], tuple[int, str]]

@@ -34,6 +34,8 @@ LEAST_BYTES_PER_SECOND = 16 << 10
 """Minimum rate of a body after `IDLE_SECONDS`. Any client may send a body, because login needs no token."""
 MOST_MESSAGE_BYTES = 1 << 17
 """Longest message of a WebSocket."""
+MOST_UNREAD_BYTES = 1 << 20
+"""A client of a WebSocket that lets this much pile up is not answered any more."""
 PING_SECONDS, PONG_SECONDS = 15.0, 30.0
 """A client of a WebSocket is asked for a sign of life this often, and must give it in time."""
 GOODBYE_SECONDS = 3
@@ -184,6 +186,13 @@ class _WebSocket(WebSocketsSansIOProtocol):
     """A connection that has become a WebSocket. It counts as a connection until it ends."""
 
     upgraded_from: "_Connection | None" = None
+
+    def handle_ping(self) -> None:
+        """Answer a ping, unless its client reads no answers: they would take memory without a limit."""
+        if self.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
+            self.transport.abort()
+        else:
+            super().handle_ping()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.upgraded_from is not None:
