@@ -54,6 +54,10 @@ from gpuyard.version import __version__
 
 POLL_SECONDS = 0.05
 """How often a standby looks for new events; at most a fifth of a lease."""
+FOLLOW_SECONDS = 0.025
+"""How often it looks while there are new events. Each look has a fixed price, so it costs less to fold more at once."""
+MANY = 1_000
+"""After so many events it looks again at once: there may be more."""
 REFRESH_SECONDS = 1.0
 """How often a standby looks for changes of users and tokens, and the leader for changes of the voters."""
 RETRY_SECONDS = 1.0
@@ -237,8 +241,7 @@ async def _follow(
     """Apply events as they come; return True when this scheduler leads, False to begin anew or to stop."""
     loop, role, watch = asyncio.get_running_loop(), scheduler.role, LeaderWatch()
     poll_seconds = min(POLL_SECONDS, journal.lease_seconds / 5)
-    level_at, followed, refreshed_at = loop.time(), 0, loop.time()
-    had_all_at = float("-inf")
+    began_at, followed, refreshed_at = loop.time(), 0, loop.time()
     beside = asyncio.create_task(scheduler.follow())
     scheduler.ready = True
 
@@ -248,10 +251,13 @@ async def _follow(
             return False
         return await asyncio.to_thread(journal.ask_for_lead, seen, process.settings.public_url)
 
+    def behind_seconds() -> float:
+        return min(journal.behind_seconds, loop.time() - began_at)
+
     role.ask_for_lead = ask_for_lead
     try:
         while not told.done():
-            asked_at = loop.time()
+            asked_at, was_fresh = loop.time(), journal.behind_seconds < FRESH_SECONDS
             try:
                 leader, records = await asyncio.to_thread(journal.follow)
             except StorageUnreachable as away:
@@ -259,7 +265,7 @@ async def _follow(
                     log.warning("storage_unreachable", message=str(away))
                 scheduler.loop.unwritable = StorageUnreachable(NO_DATABASE)
                 watch = LeaderWatch()  # what was not seen for a while says nothing about a lease
-                role.behind_seconds, role.leader_url = loop.time() - level_at, ""
+                role.behind_seconds, role.leader_url = behind_seconds(), ""
                 await asyncio.wait([told], timeout=RETRY_SECONDS)
                 continue
             if scheduler.loop.unwritable is not None:
@@ -274,12 +280,10 @@ async def _follow(
             if records:
                 await scheduler.loop.follow(records, journal.head)
                 followed += len(records)
-                if loop.time() - had_all_at < FRESH_SECONDS:
+                if was_fresh:
                     scheduler.clock.keep_up(records[-1].at)
-            if journal.is_level:
-                level_at = had_all_at = asked_at
             is_free = watch.is_free(loop.time(), journal.lease_seconds)
-            role.behind_seconds = loop.time() - level_at
+            role.behind_seconds = behind_seconds()
             role.epoch, role.leader_url = leader.epoch, "" if is_free else leader.url
             if (
                 is_free
@@ -289,8 +293,9 @@ async def _follow(
                 return True
             if followed >= MOST_FOLLOWED:
                 return False
-            if not records:
-                await asyncio.wait([told], timeout=poll_seconds)
+            pause_seconds = (poll_seconds if not records else FOLLOW_SECONDS) - (loop.time() - asked_at)
+            if pause_seconds > 0.0 and len(records) < MANY:
+                await asyncio.wait([told], timeout=pause_seconds)
     finally:
         beside.cancel()
         with suppress(asyncio.CancelledError):

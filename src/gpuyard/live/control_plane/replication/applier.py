@@ -4,16 +4,18 @@
                                              └─ R…  ─► SqliteRecords   ─► `changes`
                                              then: `reached` tells those who wait for a position
 
-It is the only writer of the journal and of the records, on the leader as on the standby. When the disk is full it waits
-and tries again; nothing is answered meanwhile. Any other error ends the scheduler, because its files may be unusable.
+It is the only writer of the journal and of the records, on the leader as on the standby. Where nobody waits, as on a
+standby, it gathers entries for `GATHER_SECONDS` and writes them together: they are durable in the log already, and each
+write has a fixed price. When the disk is full it waits and tries again; nothing is answered meanwhile. Any other error ends the scheduler, because its files may be unusable.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from itertools import groupby
 from threading import Condition, RLock, Thread
+from time import monotonic
 
 import structlog
 
@@ -32,6 +34,7 @@ KEPT_EVENTS = 20_000
 """Events kept in memory for a follower; one that is further behind reads the journal."""
 AT_ONCE = 2_000
 """The most entries that are applied before others learn of them."""
+GATHER_SECONDS = 0.02
 
 log = structlog.get_logger()
 
@@ -58,8 +61,6 @@ class Applier:
         """Whether it waits for space on the disk."""
         self.failed: Future[None] = Future()
         """Gets the error that has ended the thread."""
-        self.applied: Callable[[int], None] = lambda _: None
-        """Told in this thread which position was reached."""
 
     def start(self) -> None:
         """Begin to apply."""
@@ -68,8 +69,10 @@ class Applier:
     def put(self, start: int, entries: Iterable[LogEntry]) -> None:
         """Apply these committed entries, which follow position `start`."""
         with self._awake:
+            was_empty = not self._queue
             self._queue.extend((position, entry.payload) for position, entry in enumerate(entries, start=start + 1))
-            self._awake.notify()
+            if was_empty or self._is_urgent():
+                self._awake.notify()
 
     def reached(self, position: int) -> "Future[int]":
         """Return a future that gets the position when everything up to it is applied. Ask in order of positions."""
@@ -79,6 +82,7 @@ class Applier:
                 future.set_result(position)
             else:
                 self._waiting.append((position, future))
+                self._awake.notify()
         return future
 
     def give_up(self, error: Exception) -> None:
@@ -130,7 +134,13 @@ class Applier:
         with self._awake:
             while not self._queue and not self._closing:
                 self._awake.wait()
+            until = monotonic() + GATHER_SECONDS
+            while not self._is_urgent() and (left := until - monotonic()) > 0:
+                self._awake.wait(left)
             return [self._queue.popleft() for _ in range(min(len(self._queue), AT_ONCE))]
+
+    def _is_urgent(self) -> bool:
+        return bool(self._waiting) or self._closing or len(self._queue) >= AT_ONCE
 
     def _apply(self, batch: Sequence[tuple[int, bytes]]) -> None:
         done = 0
@@ -175,4 +185,3 @@ class Applier:
         for reached, future in done:
             if not future.done():
                 future.set_result(reached)
-        self.applied(position)
