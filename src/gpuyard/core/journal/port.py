@@ -135,8 +135,8 @@ class LeasedJournal(Journal, Protocol):
         """Return who writes now."""
         ...
 
-    def follow(self) -> tuple[Leader, list[Record]]:
-        """Return who writes, and the next events after the head, which moves with them."""
+    def follow(self, wait_seconds: float = 0.0) -> tuple[Leader, list[Record]]:
+        """Return who writes, and the next events after the head, which moves with them. It may wait so long for some."""
         ...
 
     def can_hand_over(self) -> bool:

@@ -386,15 +386,15 @@ class Scheduler:
 
     def _hear(self, records: Sequence[Record]) -> None:
         """Pass on committed events: the only way in which other parts learn of them."""
-        views, agents = self.views, self.agents
+        views, agents, leads = self.views, self.agents, self.role.leads
         for record in records:
             views.apply(record)
-            try:
-                if self.role.leads:
+            if leads:
+                try:
                     agents.hear(record)
-            except Exception:  # the event is durable: all nodes register again and are reconciled with the state
-                log.exception("dispatch_failed", seq=record.seq)
-                agents.sessions.close_all()
+                except Exception:  # the event is durable: all nodes register again and are reconciled with the state
+                    log.exception("dispatch_failed", seq=record.seq)
+                    agents.sessions.close_all()
             event = record.event
             if isinstance(event, TaskSubmitted) and event.key:
                 self._requests.note(event, record.at)
@@ -411,12 +411,12 @@ class Scheduler:
         self.live.hear(records)
         self.changes.hear(records)
         self.metrics.hear(records)
-        if self.role.leads:
+        if leads:
             self.alerts.hear(records)
             self.notices.hear(records)
-        if self.tracer is not None and self.role.leads:
+        if self.tracer is not None and leads:
             self.tracer.hear(records, self.loop.decided_at)
-        if self.role.leads:  # a standby would repeat every line of the leader
+        if leads:  # a standby would repeat every line of the leader
             self._lifecycle_log.hear(records)
 
 

@@ -53,9 +53,10 @@ from gpuyard.live.control_plane.stores.recovery import found_cluster, recover
 from gpuyard.version import __version__
 
 POLL_SECONDS = 0.05
-"""How often a standby looks for new events; at most a fifth of a lease."""
-FOLLOW_SECONDS = 0.025
-"""How often it looks while there are new events. Each look has a fixed price, so it costs less to fold more at once."""
+"""How often a standby looks for new events, and who leads; at most a fifth of a lease.
+
+Each look has a fixed price, and so has each fold, so a standby that folds often costs more.
+"""
 MANY = 1_000
 """After so many events it looks again at once: there may be more."""
 REFRESH_SECONDS = 1.0
@@ -241,7 +242,7 @@ async def _follow(
     """Apply events as they come; return True when this scheduler leads, False to begin anew or to stop."""
     loop, role, watch = asyncio.get_running_loop(), scheduler.role, LeaderWatch()
     poll_seconds = min(POLL_SECONDS, journal.lease_seconds / 5)
-    began_at, followed, refreshed_at = loop.time(), 0, loop.time()
+    began_at, followed, refreshed_at, wait_seconds = loop.time(), 0, loop.time(), 0.0
     beside = asyncio.create_task(scheduler.follow())
     scheduler.ready = True
 
@@ -257,9 +258,9 @@ async def _follow(
     role.ask_for_lead = ask_for_lead
     try:
         while not told.done():
-            asked_at, was_fresh = loop.time(), journal.behind_seconds < FRESH_SECONDS
+            was_fresh = journal.behind_seconds < FRESH_SECONDS
             try:
-                leader, records = await asyncio.to_thread(journal.follow)
+                leader, records = await asyncio.to_thread(journal.follow, wait_seconds)
             except StorageUnreachable as away:
                 if scheduler.loop.unwritable is None:
                     log.warning("storage_unreachable", message=str(away))
@@ -268,10 +269,11 @@ async def _follow(
                 role.behind_seconds, role.leader_url = behind_seconds(), ""
                 await asyncio.wait([told], timeout=RETRY_SECONDS)
                 continue
+            looked_at = loop.time()
             if scheduler.loop.unwritable is not None:
                 scheduler.loop.unwritable = None
                 log.info("storage_recovered", seq=journal.head.seq)
-            watch.look(leader, loop.time())
+            watch.look(leader, looked_at)
             if loop.time() - refreshed_at >= REFRESH_SECONDS:
                 refreshed_at = loop.time()
                 with suppress(StoreError):  # the next round tries it again
@@ -293,9 +295,7 @@ async def _follow(
                 return True
             if followed >= MOST_FOLLOWED:
                 return False
-            pause_seconds = (poll_seconds if not records else FOLLOW_SECONDS) - (loop.time() - asked_at)
-            if pause_seconds > 0.0 and len(records) < MANY:
-                await asyncio.wait([told], timeout=pause_seconds)
+            wait_seconds = 0.0 if len(records) >= MANY else max(0.0, poll_seconds - (loop.time() - looked_at))
     finally:
         beside.cancel()
         with suppress(asyncio.CancelledError):

@@ -104,8 +104,9 @@ class SharedJournal:
 
     # --- following ---------------------------------------------------------------------------------------------------
 
-    def follow(self) -> tuple[Leader, list[Record]]:
-        """Return who writes, and the next events after the head, which moves with them."""
+    def follow(self, wait_seconds: float = 0.0) -> tuple[Leader, list[Record]]:
+        """Return who writes, and the next events after the head, which moves with them; ask for them after this time."""
+        time.sleep(wait_seconds)
         asked_at, leader = self._clock(), self.leader()
         records, self._head = self._follower.tail(self._head)
         if len(records) < tables.CHUNK:

@@ -34,7 +34,7 @@ KEPT_EVENTS = 20_000
 """Events kept in memory for a follower; one that is further behind reads the journal."""
 AT_ONCE = 2_000
 """The most entries that are applied before others learn of them."""
-GATHER_SECONDS = 0.02
+GATHER_SECONDS = 0.04
 
 log = structlog.get_logger()
 
@@ -46,7 +46,11 @@ class Applier:
         self._journal = journal
         self._records = records
         self._queue: deque[tuple[int, bytes]] = deque()
-        self._awake = Condition()
+        self._lock = RLock()
+        self._awake = Condition(self._lock)
+        """There are entries to apply, or something else for the thread."""
+        self._news = Condition(self._lock)
+        """Followers have something to read."""
         self._closing = False
         self._turn = RLock()
         """Held while a batch is applied."""
@@ -93,6 +97,11 @@ class Applier:
             if not future.done():
                 future.set_exception(error)
 
+    def wait_for_events(self, seq: int, seconds: float) -> None:
+        """Wait at most so long until there are events after this one."""
+        with self._lock:
+            self._news.wait_for(lambda: self._journal.head.seq > seq or self._closing, seconds)
+
     def since(self, seq: int, limit: int) -> list[Record]:
         """Return at most `limit` events after this one."""
         with self._awake:
@@ -117,6 +126,7 @@ class Applier:
         with self._awake:
             self._closing = True
             self._awake.notify()
+            self._news.notify_all()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -169,6 +179,7 @@ class Applier:
         head = self._journal.append_encoded(payloads)
         with self._awake:
             self._recent.extend(enumerate(payloads, start=head.seq - len(payloads) + 1))
+            self._news.notify_all()
 
     def _change(self, entries: Sequence[bytes]) -> None:
         for entry in entries:

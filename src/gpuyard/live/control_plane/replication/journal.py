@@ -55,8 +55,10 @@ class ReplicatedJournal:
 
     # --- following ----------------------------------------------------------------------------------------------------
 
-    def follow(self) -> tuple[Leader, list[Record]]:
-        """Return who leads, and the next events after the head, which moves with them."""
+    def follow(self, wait_seconds: float = 0.0) -> tuple[Leader, list[Record]]:
+        """Return who leads, and the next events after the head, which moves with them; wait for some at most so long."""
+        if wait_seconds:
+            self._replication.applier.wait_for_events(self._followed.seq, wait_seconds)
         if self._replication.copy_wanted.is_set():
             raise StandbyOutdated
         self._replication.check()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from math import inf
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -207,6 +207,17 @@ def test_a_follower_is_as_far_behind_as_the_oldest_commit_that_it_lacks(opened: 
     following._level_at = -SECONDS
     following.follow()
     assert following.behind_seconds > SECONDS, "it lacks the second one, and the leader is silent"
+
+
+def test_a_follower_waits_for_events_and_hears_of_them_at_once(opened: Opened) -> None:
+    opened.applier.start()
+    following, found = ReplicatedJournal(replication_of(opened)), list[int]()
+    thread = Thread(target=lambda: found.extend(record.seq for record in following.follow(3600.0)[1]))
+    thread.start()
+    opened.applier.put(0, [event(1)])
+    thread.join(SECONDS)
+    assert found == [1]
+    assert following.follow(0.001)[1] == [], "it does not wait longer than it was told to"
 
 
 def test_an_event_in_the_journal_of_which_followers_do_not_hear_yet_comes_with_the_next_look(opened: Opened) -> None:
