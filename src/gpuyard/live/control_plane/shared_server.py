@@ -242,7 +242,8 @@ async def _follow(
     """Apply events as they come; return True when this scheduler leads, False to begin anew or to stop."""
     loop, role, watch = asyncio.get_running_loop(), scheduler.role, LeaderWatch()
     poll_seconds = min(POLL_SECONDS, journal.lease_seconds / 5)
-    began_at, followed, refreshed_at, wait_seconds = loop.time(), 0, loop.time(), 0.0
+    role.level_at = time.monotonic()
+    followed, refreshed_at, wait_seconds = 0, loop.time(), 0.0
     beside = asyncio.create_task(scheduler.follow())
     scheduler.ready = True
 
@@ -251,9 +252,6 @@ async def _follow(
         if seen is None or watch.is_free(loop.time(), journal.lease_seconds):
             return False
         return await asyncio.to_thread(journal.ask_for_lead, seen, process.settings.public_url)
-
-    def behind_seconds() -> float:
-        return min(journal.behind_seconds, loop.time() - began_at)
 
     role.ask_for_lead = ask_for_lead
     try:
@@ -266,7 +264,7 @@ async def _follow(
                     log.warning("storage_unreachable", message=str(away))
                 scheduler.loop.unwritable = StorageUnreachable(NO_DATABASE)
                 watch = LeaderWatch()  # what was not seen for a while says nothing about a lease
-                role.behind_seconds, role.leader_url = behind_seconds(), ""
+                role.leader_url = ""
                 await asyncio.wait([told], timeout=RETRY_SECONDS)
                 continue
             looked_at = loop.time()
@@ -285,7 +283,7 @@ async def _follow(
                 if was_fresh:
                     scheduler.clock.keep_up(records[-1].at)
             is_free = watch.is_free(loop.time(), journal.lease_seconds)
-            role.behind_seconds = behind_seconds()
+            role.level_at = max(role.level_at, time.monotonic() - journal.behind_seconds)
             role.epoch, role.leader_url = leader.epoch, "" if is_free else leader.url
             if (
                 is_free
