@@ -171,7 +171,10 @@ def test_where_nobody_waits_entries_are_gathered_and_written_together(
     journal.sizes = []
     applier = Applier(journal, {}, 0)
     applier.start()
-    for task in range(1, 4):
+    applier.put(0, [event(1)])
+    applier.wait_for_events(0, 0.1)
+    assert journal.sizes == []
+    for task in (2, 3):
         applier.put(task - 1, [event(task)])
     assert applier.reached(3).result(SECONDS) == 3, "one who waits ends the gathering"
     assert journal.sizes == [3]
