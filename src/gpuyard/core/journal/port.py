@@ -112,8 +112,8 @@ class LeasedJournal(Journal, Protocol):
     """Whether voters choose the writer. Otherwise any follower may take over a lease that has run out."""
 
     @property
-    def is_level(self) -> bool:
-        """Whether the last call of `follow` has returned everything that was committed when it began."""
+    def behind_seconds(self) -> float:
+        """How long ago `follow` had returned everything that was committed then; infinite: it never had."""
         ...
 
     @property
@@ -135,8 +135,8 @@ class LeasedJournal(Journal, Protocol):
         """Return who writes now."""
         ...
 
-    def follow(self) -> tuple[Leader, list[Record]]:
-        """Return who writes, and the next events after the head, which moves with them."""
+    def follow(self, wait_seconds: float = 0.0) -> tuple[Leader, list[Record]]:
+        """Return who writes, and the next events after the head, which moves with them. It may wait so long for some."""
         ...
 
     def can_hand_over(self) -> bool:

@@ -8,6 +8,7 @@ from gpuyard.core.replication.membership import Membership
 from gpuyard.core.replication.timing import Timing
 
 NEVER = float("-inf")
+NOT_DUE = float("inf")
 
 
 class Reign:
@@ -33,6 +34,8 @@ class Reign:
         self.heard_at: dict[str, float] = {}
         """When each replica was heard last; the predecessor perhaps in its own epoch."""
         self.renew_at = NEVER
+        self.tell_at = NOT_DUE
+        """When the standby is told what was committed, unless a message with entries or a sign of life tells it before."""
         self._must_hold = foundation.in_sync
         self._timing = timing
         self._confirmed: dict[str, float] = {}

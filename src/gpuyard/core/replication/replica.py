@@ -87,7 +87,7 @@ from gpuyard.core.replication.outputs import (
     StandbyTooFarBehind,
     WriteEntries,
 )
-from gpuyard.core.replication.reign import Reign
+from gpuyard.core.replication.reign import NOT_DUE, Reign
 from gpuyard.core.replication.timing import Timing
 
 MOST_EPOCHS_AHEAD = 1_000_000
@@ -219,7 +219,7 @@ class Replica:
             case Candidacy():
                 return self.role.gives_up_at
             case Reign():
-                return self.role.renew_at
+                return min(self.role.renew_at, self.role.tell_at)
             case _:
                 return self._stands_at
 
@@ -233,7 +233,7 @@ class Replica:
             case Candidacy():
                 return self._give_up(now, self.role)
             case Reign():
-                return self._renew(now, self.role)
+                return self._renew(now, self.role) if now >= self.role.renew_at else self._replicate(self.role)
             case _:
                 return self._canvass(now)
 
@@ -590,6 +590,7 @@ class Replica:
         Nothing is sent a second time unless the standby says that it lacks it. A slow standby would spend its time with
         what it has, and fall further behind. Where a message was lost, the next one does not fit, and it says so.
         """
+        reign.tell_at = NOT_DUE
         if not self.peer:
             return []
         start = max(min(reign.sent_to_standby, len(self.log)), self.log.oldest)
@@ -637,6 +638,7 @@ class Replica:
         if position <= self.committed:
             return []
         self.committed = position
+        reign.tell_at = min(reign.tell_at, now + self._timing.tell_after)
         return [EntriesCommitted(position)]
 
     def _held_here(self, reign: Reign) -> SendMessage:

@@ -22,6 +22,8 @@ class Timing(Value, frozen=True):
     single_after: float | None = None
     """A standby that is silent for this long is left out: events are then on one disk only. None: never without the
     operator's word (`Replica.allow_single`)."""
+    tell_after: float = 0.03
+    """A standby learns with the next message that entries are committed. If none follows for this long, it is told so."""
     batch: int = 500
     """The most entries in one message."""
     window: int = 2_000

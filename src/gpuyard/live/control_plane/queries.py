@@ -24,7 +24,7 @@ from gpuyard.core.engine.state import State
 from gpuyard.live.control_plane.loop import HEAVY, EngineLoop
 from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
 from gpuyard.live.control_plane.stores.archive import NEWEST_FIRST, Archive, Filters, Order
-from gpuyard.live.control_plane.stores.archiver import encoded_story
+from gpuyard.live.control_plane.stories import answered, unpacked
 from gpuyard.live.control_plane.task_places import OpenTasks, Places, find_places
 from gpuyard.live.control_plane.views import LOOKED_AT_ONCE, TaskView, Views
 from gpuyard.live.control_plane.worker_threads import WorkerPools
@@ -196,8 +196,9 @@ class TaskQueries:
         """Return the answer with all events of a task; None: only its result is known."""
         view = self._views.tasks.get(task)
         if view is not None:
-            return encoded_story(view, self._views.stories)
-        return await self._worker_pools.archive.run(self._archive.story, task)
+            return answered(view.submitted_at, view.by, *self._views.stories.events_of(task))
+        story = await self._worker_pools.archive.run(self._archive.story, task)
+        return None if story is None else unpacked(story)
 
     async def reason_of_new(self, view: TaskView) -> tuple[str | None, str | None]:
         """Return why a new task waits; not computed where many tasks wait, because the time grows with their number."""

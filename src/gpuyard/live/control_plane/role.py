@@ -1,5 +1,6 @@
 """Whether this scheduler leads or follows, as requests, nodes and metrics see it."""
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -52,8 +53,8 @@ class SchedulerRole:
     """The number of the take-over; 0: a scheduler that is alone."""
     leader_url: str = ""
     """Where the scheduler that leads answers REST; empty: unknown."""
-    behind_seconds: float = 0.0
-    """For a standby: how long ago it was level with the journal."""
+    level_at: float = 0.0
+    """For a standby: when it was level with the journal, by `time.monotonic`."""
     released: bool = False
     """It has stopped to lead on purpose."""
     ask_for_lead: Callable[[], Awaitable[bool]] | None = None
@@ -65,6 +66,11 @@ class SchedulerRole:
     def may_answer(self) -> bool:
         """Whether what this scheduler says as the leader still holds."""
         return self.leads and self.has_lease()
+
+    @property
+    def behind_seconds(self) -> float:
+        """For a standby: how long ago it was level with the journal. It grows until new events are folded."""
+        return time.monotonic() - self.level_at
 
     @property
     def name(self) -> str:

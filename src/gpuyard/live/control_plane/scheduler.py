@@ -43,6 +43,7 @@ from gpuyard.live.control_plane.nodes.agents import AgentConnections
 from gpuyard.live.control_plane.nodes.blob_transfer import BlobTransfer
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.prediction.accuracy import NAMES as PREDICTION_NAMES
+from gpuyard.live.control_plane.prediction.later_learning import LaterLearning
 from gpuyard.live.control_plane.prediction.model_watch import watch_model
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
 from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
@@ -129,8 +130,12 @@ class Scheduler:
         self.stores = stores
         self.views = views
         self.runtime_estimator = runtime_estimator
-        if runtime_estimator is not None:
+        self._later: LaterLearning | None = None
+        """What the estimator has to learn when this standby leads; None: it learns from each event."""
+        if runtime_estimator is not None and self.role.leads:
             runtime_estimator.remember_running(views.tasks.values())
+        elif runtime_estimator is not None:
+            self._later = LaterLearning(runtime_estimator)
         self.performance_predictor = performance_predictor
         self.ready = False
         self.stopping = False
@@ -257,6 +262,7 @@ class Scheduler:
                     self.notices.run(),
                     self._record_history(),
                     self._sweep_blobs(),
+                    self._learn_the_rest(),
                     self._begin(version),
                 )
                 self.agents.registration.deposed = asyncio.get_running_loop().create_future()
@@ -279,6 +285,8 @@ class Scheduler:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._requests.fill_filter())
             group.create_task(self.archiver.run())
+            if self._later is not None:
+                group.create_task(self._later.run())
             if isinstance(self.stores.journal, FolderJournal):  # a journal that only this scheduler stores
                 group.create_task(self.snapshots.run())
 
@@ -302,6 +310,12 @@ class Scheduler:
                 self._options.history_seconds,
             )
             await recorder.run()
+
+    async def _learn_the_rest(self) -> None:
+        """Learn what this scheduler has put off while it followed."""
+        later, self._later = self._later, None
+        if later is not None:
+            await later.finish(self.views)
 
     async def _sweep_blobs(self) -> None:
         """Remove blobs that no open task refers to and that were not used for a while."""
@@ -378,21 +392,24 @@ class Scheduler:
 
     def _hear(self, records: Sequence[Record]) -> None:
         """Pass on committed events: the only way in which other parts learn of them."""
-        views, agents = self.views, self.agents
+        views, agents, leads = self.views, self.agents, self.role.leads
         for record in records:
             views.apply(record)
-            try:
-                if self.role.leads:
+            if leads:
+                try:
                     agents.hear(record)
-            except Exception:  # the event is durable: all nodes register again and are reconciled with the state
-                log.exception("dispatch_failed", seq=record.seq)
-                agents.sessions.close_all()
+                except Exception:  # the event is durable: all nodes register again and are reconciled with the state
+                    log.exception("dispatch_failed", seq=record.seq)
+                    agents.sessions.close_all()
             event = record.event
             if isinstance(event, TaskSubmitted) and event.key:
                 self._requests.note(event, record.at)
             elif self.runtime_estimator is not None and isinstance(event, AttemptStarted | AttemptEnded | TaskEnded):
                 view = views.tasks[event.task]
-                if isinstance(event, TaskEnded):
+                if self._later is not None:
+                    if isinstance(event, TaskEnded):
+                        self._later.ended(view, record.at)
+                elif isinstance(event, TaskEnded):
                     self.runtime_estimator.ended(view, record.at)
                 else:
                     self.runtime_estimator.hear(event, view, record.at)
@@ -400,12 +417,12 @@ class Scheduler:
         self.live.hear(records)
         self.changes.hear(records)
         self.metrics.hear(records)
-        if self.role.leads:
+        if leads:
             self.alerts.hear(records)
             self.notices.hear(records)
-        if self.tracer is not None and self.role.leads:
+        if self.tracer is not None and leads:
             self.tracer.hear(records, self.loop.decided_at)
-        if self.role.leads:  # a standby would repeat every line of the leader
+        if leads:  # a standby would repeat every line of the leader
             self._lifecycle_log.hear(records)
 
 

@@ -53,7 +53,12 @@ from gpuyard.live.control_plane.stores.recovery import found_cluster, recover
 from gpuyard.version import __version__
 
 POLL_SECONDS = 0.05
-"""How often a standby looks for new events; at most a fifth of a lease."""
+"""How often a standby looks for new events, and who leads; at most a fifth of a lease.
+
+Each look has a fixed price, and so has each fold, so a standby that folds often costs more.
+"""
+MANY = 1_000
+"""After so many events it looks again at once: there may be more."""
 REFRESH_SECONDS = 1.0
 """How often a standby looks for changes of users and tokens, and the leader for changes of the voters."""
 RETRY_SECONDS = 1.0
@@ -237,8 +242,8 @@ async def _follow(
     """Apply events as they come; return True when this scheduler leads, False to begin anew or to stop."""
     loop, role, watch = asyncio.get_running_loop(), scheduler.role, LeaderWatch()
     poll_seconds = min(POLL_SECONDS, journal.lease_seconds / 5)
-    level_at, followed, refreshed_at = loop.time(), 0, loop.time()
-    had_all_at = float("-inf")
+    role.level_at = time.monotonic()
+    followed, refreshed_at, wait_seconds = 0, loop.time(), 0.0
     beside = asyncio.create_task(scheduler.follow())
     scheduler.ready = True
 
@@ -251,21 +256,22 @@ async def _follow(
     role.ask_for_lead = ask_for_lead
     try:
         while not told.done():
-            asked_at = loop.time()
+            was_fresh = journal.behind_seconds < FRESH_SECONDS
             try:
-                leader, records = await asyncio.to_thread(journal.follow)
+                leader, records = await asyncio.to_thread(journal.follow, wait_seconds)
             except StorageUnreachable as away:
                 if scheduler.loop.unwritable is None:
                     log.warning("storage_unreachable", message=str(away))
                 scheduler.loop.unwritable = StorageUnreachable(NO_DATABASE)
                 watch = LeaderWatch()  # what was not seen for a while says nothing about a lease
-                role.behind_seconds, role.leader_url = loop.time() - level_at, ""
+                role.leader_url = ""
                 await asyncio.wait([told], timeout=RETRY_SECONDS)
                 continue
+            looked_at = loop.time()
             if scheduler.loop.unwritable is not None:
                 scheduler.loop.unwritable = None
                 log.info("storage_recovered", seq=journal.head.seq)
-            watch.look(leader, loop.time())
+            watch.look(leader, looked_at)
             if loop.time() - refreshed_at >= REFRESH_SECONDS:
                 refreshed_at = loop.time()
                 with suppress(StoreError):  # the next round tries it again
@@ -274,12 +280,10 @@ async def _follow(
             if records:
                 await scheduler.loop.follow(records, journal.head)
                 followed += len(records)
-                if loop.time() - had_all_at < FRESH_SECONDS:
+                if was_fresh:
                     scheduler.clock.keep_up(records[-1].at)
-            if journal.is_level:
-                level_at = had_all_at = asked_at
             is_free = watch.is_free(loop.time(), journal.lease_seconds)
-            role.behind_seconds = loop.time() - level_at
+            role.level_at = max(role.level_at, time.monotonic() - journal.behind_seconds)
             role.epoch, role.leader_url = leader.epoch, "" if is_free else leader.url
             if (
                 is_free
@@ -289,8 +293,7 @@ async def _follow(
                 return True
             if followed >= MOST_FOLLOWED:
                 return False
-            if not records:
-                await asyncio.wait([told], timeout=poll_seconds)
+            wait_seconds = 0.0 if len(records) >= MANY else max(0.0, poll_seconds - (loop.time() - looked_at))
     finally:
         beside.cancel()
         with suppress(asyncio.CancelledError):

@@ -1,8 +1,8 @@
 """The stories of tasks that the archive does not hold yet: their events, and when they held which GPUs.
 
 The journal has every event, but it is ordered by time and does not keep events forever. Stories are kept beside the
-views: in memory while a task is open, in snapshots, and in the archive with the ended task. An event is encoded when it
-is first needed, which for most is when their task is archived; until then the record is kept as it is.
+views: in memory while a task is open, in snapshots, and in the archive with the ended task. Most stories are never read,
+so their sentences are made by the reader: memory keeps the records, and the archive keeps them as the journal encodes them.
 
 A story of more than `MOST_EVENTS` events keeps the first and the last ones.
 """
@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from gpuyard.core.domain import events
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import MILLI, TaskId
-from gpuyard.core.journal.records import Record
-from gpuyard.live.wire.story_answers import OF_TASKS, story_event
+from gpuyard.core.journal.codec import CODEC
+from gpuyard.core.journal.records import JournalEntry, Record
+from gpuyard.live.wire.story_answers import OF_TASKS, story_event, submission
 
 MOST_EVENTS = 600
 FIRST_EVENTS = 100
@@ -34,6 +35,42 @@ class _Named(msgspec.Struct):
 
 
 _read_name = msgspec.json.Decoder(_Named).decode
+_PACKED = b'{"packed":'
+"""How a packed story begins. Archives of earlier versions have stories as the API answers them."""
+
+
+class _PackedStory(msgspec.Struct):
+    """A story as the archive keeps it."""
+
+    packed: list[msgspec.Raw]
+    """Events of the journal as [number, payload], or events that were encoded for the API before."""
+    submitted: tuple[float, str]
+    """When the task was submitted, and by whom."""
+    left_out: int
+
+
+_read_packed = msgspec.json.Decoder(_PackedStory).decode
+_read_event = msgspec.json.Decoder(tuple[int, msgspec.Raw]).decode
+
+
+def unpacked(story: bytes) -> bytes:
+    """Return the answer of the API for a story of the archive."""
+    if not story.startswith(_PACKED):
+        return story
+    kept = _read_packed(story)
+    told = [one if one.startswith(b"{") else _told(*_read_event(one)) for one in map(bytes, kept.packed)]
+    return answered(*kept.submitted, told, kept.left_out)
+
+
+def _told(seq: int, payload: msgspec.Raw) -> bytes:
+    record = CODEC.decode(seq, bytes(payload))
+    return _encode(story_event(record.event, record.at, record.by, seq))
+
+
+def answered(submitted_at: float, by: str, told: list[bytes], left_out: int) -> bytes:
+    """Return the answer of the API for the events of a task; its submission comes first."""
+    first = _encode(submission(submitted_at, by))
+    return b'{"events":[%s],"next_cursor":null,"left_out":%d}' % (b",".join([first, *told]), left_out)
 
 
 class HeldSpan(msgspec.Struct, array_like=True, gc=False):
@@ -99,6 +136,13 @@ class Stories:
                 told[place] = _encode(story_event(one.event, one.at, one.by, one.seq))
         return [one for one in told if isinstance(one, bytes)], story.left_out
 
+    def packed(self, task: TaskId, submitted_at: float, by: str) -> bytes:
+        """Return the story of a task for the archive; see `unpacked`."""
+        story = self._stories.get(task)
+        told, left_out = ([], 0) if story is None else (story.told, story.left_out)
+        packed = b",".join([_packed(one) if isinstance(one, Record) else one for one in told])
+        return b'%s[%s],"submitted":%s,"left_out":%d}' % (_PACKED, packed, _encode((submitted_at, by)), left_out)
+
     def runs_of(self, task: TaskId) -> list[HeldSpan]:
         """Return when a task held GPUs, oldest first; the last one may not have ended."""
         story = self._stories.get(task)
@@ -129,6 +173,11 @@ class Stories:
         story.told = [one.encode() for one in row["story"]]
         story.left_out = row["left_out"]
         story.runs = msgspec.convert(row["runs"], list[HeldSpan])
+
+
+def _packed(record: Record) -> bytes:
+    payload = CODEC.encode(JournalEntry(record.at, record.event, record.by, record.request_id))
+    return b"[%d,%s]" % (record.seq, payload)
 
 
 def _is_suspended(told: list[Record | bytes]) -> bool:

@@ -49,8 +49,7 @@ class StoryAnswer(Struct, frozen=True):
 
 def story_event(event: events.Event, at: float, by: str, seq: int | None) -> StoryEvent:
     """Return an event of a task as part of its story."""
-    # The task as it was submitted is left out of a story, and costs more than all of its events.
-    told = {"status": TaskStatus.PENDING} if isinstance(event, events.TaskSubmitted) else event_answer(event, at, by)
+    told = event_answer(event, at, by)
     cause: Cause | None = getattr(event, "cause", None) or getattr(event, "because", None)
     nodes = told.get("node_ids") or [told.get("node_id")]
     return StoryEvent(
@@ -64,6 +63,22 @@ def story_event(event: events.Event, at: float, by: str, seq: int | None) -> Sto
         by=by,
         seq=seq,
         data={name: value for name, value in told.items() if name not in _LEFT_OUT},
+    )
+
+
+def submission(at: float, by: str) -> StoryEvent:
+    """Return the first event of a story. The task as it was submitted is left out: it is longer than all of its events."""
+    return StoryEvent(
+        at=instant_of(at),
+        event=events.name_of(events.TaskSubmitted),
+        text="The task was submitted.",
+        cause=None,
+        cause_code=None,
+        attempt=None,
+        node_id=None,
+        by=by,
+        seq=None,
+        data={"status": TaskStatus.PENDING},
     )
 
 

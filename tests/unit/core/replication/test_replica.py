@@ -34,6 +34,7 @@ from gpuyard.core.replication.voter import Voter
 
 VOTERS = frozenset({"v1", "v2", "v3"})
 TIMING = Timing(lease=5.0, renew_every=1.0)
+TELLS_SOON = Timing(lease=5.0, renew_every=1.0, tell_after=0.1)
 TWO = (LogEntry(0, b"one"), LogEntry(0, b"two"))
 
 
@@ -328,6 +329,44 @@ def test_a_slow_standby_is_not_sent_again_what_is_on_its_way() -> None:
         confirmed += 100
         story.hears("B", confirmed)
     assert entries_sent(story) == 1000
+
+
+def test_a_standby_is_told_of_a_commit_soon_although_nothing_follows() -> None:
+    story = leader(timing=TELLS_SOON)
+    story.meets("B")
+    story.hears("B", 0)
+    story.appends(b"one")
+    story.sent.clear()
+    story.hears("B", 1)
+    assert story.replica.committed == 1
+    assert story.sent == []
+    story.passes(TELLS_SOON.tell_after)
+    ((to, told),) = story.sent
+    assert isinstance(told, AppendEntries)
+    assert (to, told.committed, told.entries) == ("B", 1, ())
+    story.sent.clear()
+    story.passes(0.5 * TELLS_SOON.renew_every)
+    assert story.sent == [], "it is told once"
+
+
+def test_a_standby_that_gets_more_entries_is_told_of_a_commit_with_them() -> None:
+    story = leader(timing=TELLS_SOON)
+    story.meets("B")
+    story.hears("B", 0)
+    story.appends(b"one")
+    story.hears("B", 1)
+    story.sent.clear()
+    story.appends(b"two")
+    story.passes(TELLS_SOON.tell_after)
+    assert [told.committed for _, told in story.sent if isinstance(told, AppendEntries)] == [1]
+
+
+def test_a_leader_without_a_standby_has_nobody_to_tell_of_a_commit() -> None:
+    story = leader(in_sync=("A",), timing=TELLS_SOON)
+    story.appends(b"one")
+    assert story.replica.committed == 1
+    story.passes(0.5 * TELLS_SOON.renew_every)
+    assert story.sent == []
 
 
 def test_a_standby_that_has_missed_messages_gets_them_again() -> None:

@@ -7,8 +7,8 @@ from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TaskStatus
 from gpuyard.core.journal.records import Record
-from gpuyard.live.control_plane.stories import FIRST_EVENTS, MOST_EVENTS, Stories
-from gpuyard.live.wire.story_answers import OF_TASKS, StoryEvent
+from gpuyard.live.control_plane.stories import FIRST_EVENTS, MOST_EVENTS, Stories, answered, unpacked
+from gpuyard.live.wire.story_answers import OF_TASKS, StoryAnswer, StoryEvent
 
 TASK = TaskId(7)
 HERE = Placement((Slice(NodeId("a"), (0, 1)),))
@@ -50,6 +50,26 @@ def test_runs_are_the_times_in_which_gpus_were_held() -> None:
         (1, ["a/0", "a/1"], 5.0, 7.0, 1.0),
         (2, ["b/3"], 9.0, None, 1.0),
     ]
+
+
+def test_a_packed_story_is_read_as_the_story_in_memory_was() -> None:
+    stories = heard(
+        events.TaskHeld(TASK),
+        events.TaskPlaced(TASK, 1, HERE),
+        events.AttemptStarted(TASK, 1),
+        events.AttemptSuspending(TASK, 1, CAUSE, 1),
+        events.AttemptSuspended(TASK, 1),
+        events.TaskReleased(TASK),
+        events.AttemptEnded(TASK, 1, Outcome.FAILED, exit_code=3, message="Zürich"),
+        events.TaskEnded(TASK, TaskStatus.FAILED, CAUSE),
+    )
+    packed = stories.packed(TASK, 0.5, "ann")
+    answer = answered(0.5, "ann", *stories.events_of(TASK))
+    assert msgspec.json.decode(answer, type=StoryAnswer).events[1:] == told(stories)
+    assert unpacked(packed) == answer
+    assert unpacked(stories.packed(TASK, 0.5, "ann")) == answer, "the events were encoded for a reader meanwhile"
+    assert unpacked(answer) == answer, "earlier versions have archived the answer"
+    assert unpacked(Stories().packed(TASK, 0.5, "ann")) == answered(0.5, "ann", [], 0)
 
 
 def test_a_release_ends_a_suspension_or_a_hold_and_the_story_says_which() -> None:

@@ -60,8 +60,6 @@ class SharedJournal:
     ) -> None:
         self.lease_seconds = lease_seconds
         self.is_elected = False
-        self.is_level = False
-        """Whether the last call of `follow` has returned everything that was committed when it began."""
         self.notes = notes
         """Problems that were found when the journal was opened and did not prevent it, one sentence each."""
         self._follower = follower
@@ -75,6 +73,7 @@ class SharedJournal:
             self.address, waits._replace(lock_seconds=lease_seconds, answer_seconds=lease_seconds)
         )
         self._held_until = 0.0
+        self._level_at = float("-inf")
 
     @classmethod
     def open(
@@ -105,12 +104,19 @@ class SharedJournal:
 
     # --- following ---------------------------------------------------------------------------------------------------
 
-    def follow(self) -> tuple[Leader, list[Record]]:
-        """Return who writes, and the next events after the head, which moves with them."""
-        leader = self.leader()
+    def follow(self, wait_seconds: float = 0.0) -> tuple[Leader, list[Record]]:
+        """Return who writes, and the next events after the head, which moves with them; ask for them after this time."""
+        time.sleep(wait_seconds)
+        asked_at, leader = self._clock(), self.leader()
         records, self._head = self._follower.tail(self._head)
-        self.is_level = len(records) < tables.CHUNK
+        if len(records) < tables.CHUNK:
+            self._level_at = asked_at
         return leader, records
+
+    @property
+    def behind_seconds(self) -> float:
+        """How long ago `follow` had returned everything that was committed then; infinite: it never had."""
+        return self._clock() - self._level_at
 
     def leader(self) -> Leader:
         """Return who writes now."""

@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
@@ -29,6 +28,7 @@ from gpuyard.core.journal.files import as_journal_errors, no_descriptor, no_spac
 from gpuyard.core.journal.records import HASH_BYTES, Position
 from gpuyard.core.journal.stores import wal
 from gpuyard.system.files import no_descriptor_left, no_space_left, sync_file, sync_folder
+from gpuyard.system.sqlite_rows import insert_rows
 
 FORMAT = 1
 WAY_OUT = (
@@ -45,9 +45,6 @@ _SCHEMA = [
 ]
 _HEADER_FROM_18 = bytes([2, 2, 0, 64, 32, 32])
 """Bytes 18 to 23 of an SQLite file: write-ahead mode (write, read), no reserved bytes, three format constants."""
-_ROWS_A_STATEMENT = 100
-_INSERT = "INSERT INTO fact VALUES (?, ?, ?)"
-_INSERT_MANY = _INSERT + ", (?, ?, ?)" * (_ROWS_A_STATEMENT - 1)
 _NOT_DAMAGE = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_INTERRUPT,
@@ -162,11 +159,7 @@ def checkpoint_log(path: Path) -> bool:
 def write(connection: sqlite3.Connection, rows: Sequence[SegmentRow]) -> None:
     """Commit these events, all or none."""
     connection.execute("BEGIN IMMEDIATE")
-    # One statement with a hundred rows takes two thirds of the time of a hundred statements.
-    whole = len(rows) - len(rows) % _ROWS_A_STATEMENT
-    for first in range(0, whole, _ROWS_A_STATEMENT):
-        connection.execute(_INSERT_MANY, list(chain.from_iterable(rows[first : first + _ROWS_A_STATEMENT])))
-    connection.executemany(_INSERT, rows[whole:])
+    insert_rows(connection, "INSERT INTO fact VALUES", rows)
     connection.execute("COMMIT")
 
 

@@ -4,16 +4,18 @@
                                              └─ R…  ─► SqliteRecords   ─► `changes`
                                              then: `reached` tells those who wait for a position
 
-It is the only writer of the journal and of the records, on the leader as on the standby. When the disk is full it waits
-and tries again; nothing is answered meanwhile. Any other error ends the scheduler, because its files may be unusable.
+It is the only writer of the journal and of the records, on the leader as on the standby. Where nobody waits, as on a
+standby, it gathers entries for `GATHER_SECONDS` and writes them together: they are durable in the log already, and each
+write has a fixed price. When the disk is full it waits and tries again; nothing is answered meanwhile. Any other error ends the scheduler, because its files may be unusable.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from itertools import groupby
 from threading import Condition, RLock, Thread
+from time import monotonic
 
 import structlog
 
@@ -32,6 +34,7 @@ KEPT_EVENTS = 20_000
 """Events kept in memory for a follower; one that is further behind reads the journal."""
 AT_ONCE = 2_000
 """The most entries that are applied before others learn of them."""
+GATHER_SECONDS = 0.04
 
 log = structlog.get_logger()
 
@@ -43,7 +46,11 @@ class Applier:
         self._journal = journal
         self._records = records
         self._queue: deque[tuple[int, bytes]] = deque()
-        self._awake = Condition()
+        self._lock = RLock()
+        self._awake = Condition(self._lock)
+        """There are entries to apply, or something else for the thread."""
+        self._news = Condition(self._lock)
+        """Followers have something to read."""
         self._closing = False
         self._turn = RLock()
         """Held while a batch is applied."""
@@ -58,8 +65,6 @@ class Applier:
         """Whether it waits for space on the disk."""
         self.failed: Future[None] = Future()
         """Gets the error that has ended the thread."""
-        self.applied: Callable[[int], None] = lambda _: None
-        """Told in this thread which position was reached."""
 
     def start(self) -> None:
         """Begin to apply."""
@@ -68,8 +73,10 @@ class Applier:
     def put(self, start: int, entries: Iterable[LogEntry]) -> None:
         """Apply these committed entries, which follow position `start`."""
         with self._awake:
+            was_empty = not self._queue
             self._queue.extend((position, entry.payload) for position, entry in enumerate(entries, start=start + 1))
-            self._awake.notify()
+            if was_empty or self._is_urgent():
+                self._awake.notify()
 
     def reached(self, position: int) -> "Future[int]":
         """Return a future that gets the position when everything up to it is applied. Ask in order of positions."""
@@ -79,6 +86,7 @@ class Applier:
                 future.set_result(position)
             else:
                 self._waiting.append((position, future))
+                self._awake.notify()
         return future
 
     def give_up(self, error: Exception) -> None:
@@ -88,6 +96,11 @@ class Applier:
         for _, future in waiting:
             if not future.done():
                 future.set_exception(error)
+
+    def wait_for_events(self, seq: int, seconds: float) -> None:
+        """Wait at most so long until there are events after this one."""
+        with self._lock:
+            self._news.wait_for(lambda: self._journal.head.seq > seq or self._closing, seconds)
 
     def since(self, seq: int, limit: int) -> list[Record]:
         """Return at most `limit` events after this one."""
@@ -113,6 +126,7 @@ class Applier:
         with self._awake:
             self._closing = True
             self._awake.notify()
+            self._news.notify_all()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -130,7 +144,13 @@ class Applier:
         with self._awake:
             while not self._queue and not self._closing:
                 self._awake.wait()
+            until = monotonic() + GATHER_SECONDS
+            while not self._is_urgent() and (left := until - monotonic()) > 0:
+                self._awake.wait(left)
             return [self._queue.popleft() for _ in range(min(len(self._queue), AT_ONCE))]
+
+    def _is_urgent(self) -> bool:
+        return bool(self._waiting) or self._closing or len(self._queue) >= AT_ONCE
 
     def _apply(self, batch: Sequence[tuple[int, bytes]]) -> None:
         done = 0
@@ -159,6 +179,7 @@ class Applier:
         head = self._journal.append_encoded(payloads)
         with self._awake:
             self._recent.extend(enumerate(payloads, start=head.seq - len(payloads) + 1))
+            self._news.notify_all()
 
     def _change(self, entries: Sequence[bytes]) -> None:
         for entry in entries:
@@ -175,4 +196,3 @@ class Applier:
         for reached, future in done:
             if not future.done():
                 future.set_result(reached)
-        self.applied(position)

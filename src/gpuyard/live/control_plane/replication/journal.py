@@ -4,6 +4,7 @@ Both are views of one `Replication`: what they write becomes entries of its log,
 in-sync set before it returns. While this scheduler follows, they show what the applier has written, event by event.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
@@ -15,7 +16,7 @@ from gpuyard.core.journal.port import AuditRetention, Leader
 from gpuyard.core.journal.records import JournalEntry, Position, Record, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.replication.record_changes import encode_changes
-from gpuyard.live.control_plane.replication.service import Replication
+from gpuyard.live.control_plane.replication.service import Replication, boot_clock
 from gpuyard.live.control_plane.stores.cluster_records import Change, Key, Row, SqliteRecords, Table, check_once
 from gpuyard.live.control_plane.stores.database import StoreUnreachable
 
@@ -24,6 +25,7 @@ COMMIT_SECONDS = 2.0
 RECORD_SECONDS = 10.0
 AT_ONCE = 4_096
 """The most events that `follow` returns."""
+MOST_HEARD = 1_000
 
 
 class ReplicatedJournal:
@@ -39,6 +41,9 @@ class ReplicatedJournal:
         self._replication = replication
         self._is_closed = False
         self._followed = self._local.head
+        self._heard = deque[tuple[float, int]](maxlen=MOST_HEARD)
+        """When it was asked for events, and what the leader had committed then; the oldest first."""
+        self._level_at = float("-inf")
         self._pending: tuple[list[bytes], Future[int]] | None = None
         """Appended events whose fate is not known yet."""
 
@@ -50,24 +55,29 @@ class ReplicatedJournal:
 
     # --- following ----------------------------------------------------------------------------------------------------
 
-    def follow(self) -> tuple[Leader, list[Record]]:
-        """Return who leads, and the next events after the head, which moves with them."""
+    def follow(self, wait_seconds: float = 0.0) -> tuple[Leader, list[Record]]:
+        """Return who leads, and the next events after the head, which moves with them; wait for some at most so long."""
+        if wait_seconds:
+            self._replication.applier.wait_for_events(self._followed.seq, wait_seconds)
         if self._replication.copy_wanted.is_set():
             raise StandbyOutdated
         self._replication.check()
         leader = self.leader()
-        reached = self._local.head
-        if reached.seq == self._followed.seq:
-            return leader, []
-        records = self._replication.applier.since(self._followed.seq, AT_ONCE)
-        if not records:  # the applier has written events just now, and tells of them in a moment
-            return leader, []
-        if records[-1].seq == reached.seq:
+        committed = self._replication.leader_committed
+        if committed is not None:
+            self._heard.append((boot_clock(), committed))
+        applied, reached = self._replication.applier.position, self._local.head
+        new = reached.seq - self._followed.seq
+        records = self._replication.applier.since(self._followed.seq, min(new, AT_ONCE)) if new else []
+        if records and records[-1].seq == reached.seq:
             self._followed = reached
-        else:
+        elif records:
             position = self._local.position_at(records[-1].seq)
             assert position is not None, "an event that was just applied is not retired"
             self._followed = position
+        if self._followed == reached:
+            while self._heard and self._heard[0][1] <= applied:
+                self._level_at = self._heard.popleft()[0]
         return leader, records
 
     def leader(self) -> Leader:
@@ -82,9 +92,9 @@ class ReplicatedJournal:
         )
 
     @property
-    def is_level(self) -> bool:
-        """Whether it has followed everything that the leader has committed."""
-        return self._replication.is_level and self._followed.seq == self._local.head.seq
+    def behind_seconds(self) -> float:
+        """How long ago `follow` had returned everything that was committed then; infinite: it never had."""
+        return boot_clock() - self._level_at
 
     def take_over(self, seen: Leader, url: str) -> list[Record] | None:
         """Begin to write, if this scheduler was elected; return the events that were not followed yet."""

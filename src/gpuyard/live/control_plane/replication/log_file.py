@@ -33,6 +33,7 @@ from gpuyard.live.control_plane.stores.database import (
     open_database,
     transaction,
 )
+from gpuyard.system.sqlite_rows import insert_rows
 
 FILE = "replication.sqlite"
 EVENT = b"{"
@@ -125,13 +126,11 @@ class ReplicationLog:
                     continue
                 if write.start < last:
                     self._database.execute("DELETE FROM log WHERE position > ?", (write.start,))
-                self._database.executemany(
-                    "INSERT INTO log VALUES (?, ?, ?, ?)",
-                    [
-                        (position, entry.epoch, entry.payload, entry.last)
-                        for position, entry in enumerate(write.entries, start=write.start + 1)
-                    ],
-                )
+                rows = [
+                    (position, entry.epoch, entry.payload, entry.last)
+                    for position, entry in enumerate(write.entries, start=write.start + 1)
+                ]
+                insert_rows(self._database, "INSERT INTO log VALUES", rows)
                 last = write.start + len(write.entries)
             if record is not self.record:
                 self._database.execute("UPDATE replica SET record = ?", (msgspec.msgpack.encode(record),))
@@ -140,7 +139,8 @@ class ReplicationLog:
                 if write.start < self.last and self.secrets:
                     self.secrets = {task: at for task, at in self.secrets.items() if at <= write.start}
                 for position, entry in enumerate(write.entries, start=write.start + 1):
-                    self._note_secrets(position, entry.payload)
+                    if entry.payload.startswith(OF_SECRETS):
+                        self._note_secrets(position, entry.payload)
         self.record, self.last = record, last
 
     def _note_secrets(self, position: int, payload: bytes) -> None:

@@ -19,6 +19,7 @@ from threading import Event, Thread
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
+import uvloop
 
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.replication.electorate import CandidateVoter, choose_voters
@@ -120,7 +121,7 @@ class Replication:
         self.failed: Future[None] = Future()
         self._join_token = join_token
         self._started: Future[None] = Future()
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread = Thread(target=self._run, name="replication", daemon=True)
         self._driver: ReplicaDriver
@@ -151,11 +152,10 @@ class Replication:
         return self._driver
 
     @property
-    def is_level(self) -> bool:
-        """Whether this standby has applied what the leader had committed when it was heard, which was just now."""
+    def leader_committed(self) -> int | None:
+        """The position up to which the leader had committed entries when it was heard; None: that was not just now."""
         driver = self._driver
-        is_fresh = boot_clock() - driver.heard_at < FRESH_SECONDS
-        return is_fresh and self.applier.position >= driver.leader_committed
+        return driver.leader_committed if boot_clock() - driver.heard_at < FRESH_SECONDS else None
 
     @property
     def peer_url(self) -> str:

@@ -3,7 +3,7 @@
     tasks     the columns that lists filter and sort by: narrow, so that a scan without an index of a million rows is fast
     texts     what a search looks at
     answers   the answer of the API for each task, ready to send
-    stories   the events of each task, ready to send
+    stories   the events of each task, as stories.py packs them
     runs      which GPUs each task held when, for the timeline
     counts    rows by (tenant, status, priority), updated in the same transaction: totals without counting
     keys      idempotency keys of submissions
@@ -159,7 +159,7 @@ _FOLDS = """
 _LAYOUT = DatabaseLayout(
     what=_WHAT,
     version=3,
-    upgrades=(f"{_TO_VERSION_2};{_SPANS}", _FOLDS),
+    upgrades=(f"{_TO_VERSION_2};{_SPANS}", _FOLDS),  # and stories may be packed
     durable=True,  # a snapshot may cover tasks that only the archive still holds
     exclusive=False,
     tables=";".join((_TABLES, _STORIES, _SPANS, _FOLDS)),
@@ -184,7 +184,7 @@ class ArchiveRow(Value, frozen=True):
     text: str = ""
     """What a search looks at: see `searched_text` of the views."""
     story: bytes = b""
-    """The events of the task, as a list in JSON."""
+    """The events of the task, packed (`Stories.packed`)."""
     runs: tuple[tuple[int, str, float, float, float], ...] = ()
     """Number of the run, GPU, start, end and share."""
     spans: tuple[UsageSpan, ...] = ()

@@ -5,7 +5,6 @@ import asyncio
 import msgspec
 import structlog
 
-from gpuyard.core.domain import events
 from gpuyard.live.control_plane.folding import fold_of
 from gpuyard.live.control_plane.loop import EngineLoop
 from gpuyard.live.control_plane.stores.archive import Archive, ArchiveRow, SubmitKey
@@ -16,7 +15,6 @@ from gpuyard.live.control_plane.stories import Stories
 from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import TaskView, Views, searched_text
 from gpuyard.live.control_plane.worker_threads import WorkerPools
-from gpuyard.live.wire.story_answers import story_event
 
 ARCHIVE_SECONDS = 1.0
 
@@ -111,7 +109,7 @@ def archive_row(view: TaskView, stories: Stories | None = None) -> ArchiveRow:
         _encode(view.answer()),
         view.started_at,
         searched_text(view.id, spec.name, spec.user, spec.command),
-        b"" if stories is None else encoded_story(view, stories),
+        b"" if stories is None else stories.packed(view.id, view.submitted_at, view.by),
         tuple(
             (place, gpu, run.started_at, finished_at if run.ended_at is None else run.ended_at, run.share)
             for place, run in enumerate(runs)
@@ -120,10 +118,3 @@ def archive_row(view: TaskView, stories: Stories | None = None) -> ArchiveRow:
         view.spans,
         fold_of(view.id, spec, view.submitted_at),
     )
-
-
-def encoded_story(view: TaskView, stories: Stories) -> bytes:
-    """Return the answer with all events of a task in the views, its submission included."""
-    told, left_out = stories.events_of(view.id)
-    first = story_event(events.TaskSubmitted(view.id, view.spec), view.submitted_at, view.by, None)
-    return b'{"events":[%s],"next_cursor":null,"left_out":%d}' % (b",".join([_encode(first), *told]), left_out)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from math import inf
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from gpuyard.core.domain.errors import StorageFull, WriterDeposed
 from gpuyard.core.domain.events import TaskHeld
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.journal.codec import CODEC
-from gpuyard.core.journal.records import JournalEntry
+from gpuyard.core.journal.records import JournalEntry, Position
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.core.replication.log import LogEntry
 from gpuyard.live.control_plane.replication import applier as applier_module
@@ -22,6 +23,7 @@ from gpuyard.live.control_plane.replication.journal import ReplicatedJournal
 from gpuyard.live.control_plane.replication.record_changes import encode_changes
 from gpuyard.live.control_plane.stores.cluster_records import Put, SqliteRecords
 from gpuyard.live.control_plane.stores.record_layouts import DOCUMENTS, DOCUMENTS_LAYOUT
+from tests.acceptance.waiting import until
 
 SECONDS = 20.0
 ROW = ("applied.json", b"{}", 0)
@@ -137,21 +139,95 @@ def test_nothing_is_applied_while_somebody_copies(opened: Opened) -> None:
     assert done.result(SECONDS) == 1
 
 
-def test_an_event_in_the_journal_of_which_followers_do_not_hear_yet_comes_with_the_next_look(opened: Opened) -> None:
-    driver = SimpleNamespace(lead=None, heard_at=0.0, replica=SimpleNamespace(record=SimpleNamespace(promised=1)))
-    replication: Any = SimpleNamespace(
+def replication_of(opened: Opened, committed: int | None = None) -> Any:
+    """What a journal asks of a replication whose leader has committed so many entries."""
+    return SimpleNamespace(
         lease_seconds=1.5,
         files=SimpleNamespace(journal=opened.journal),
         applier=opened.applier,
-        driver=driver,
+        driver=SimpleNamespace(lead=None, heard_at=0.0, replica=SimpleNamespace(record=SimpleNamespace(promised=1))),
+        leader_committed=committed,
         peer_url="",
         copy_wanted=Event(),
         check=lambda: None,
     )
+
+
+class Noted(SqliteJournal):
+    """A journal that notes how many events each write has."""
+
+    sizes: list[int]
+
+    def append_encoded(self, payloads: Sequence[bytes]) -> Position:
+        self.sizes.append(len(payloads))
+        return super().append_encoded(payloads)
+
+
+def test_where_nobody_waits_entries_are_gathered_and_written_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applier_module, "GATHER_SECONDS", 3600.0)
+    journal = Noted.open(tmp_path / "journal")
+    journal.sizes = []
+    applier = Applier(journal, {}, 0)
+    applier.start()
+    applier.put(0, [event(1)])
+    applier.wait_for_events(0, 0.1)
+    assert journal.sizes == []
+    for task in (2, 3):
+        applier.put(task - 1, [event(task)])
+    assert applier.reached(3).result(SECONDS) == 3, "one who waits ends the gathering"
+    assert journal.sizes == [3]
+    applier.put(3, [event(4)])
+    applier.close()
+    assert journal.sizes == [3, 1], "and so does the end"
+    journal.close()
+
+
+def test_many_entries_are_not_gathered_any_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applier_module, "GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr(applier_module, "AT_ONCE", 3)
+    opened = Opened(tmp_path)
+    opened.applier.start()
+    for task in range(1, 4):
+        opened.applier.put(task - 1, [event(task)])
+    until(lambda: opened.applier.position == 3, SECONDS, "they are applied although nobody waits")
+    opened.close()
+
+
+def test_a_follower_is_as_far_behind_as_the_oldest_commit_that_it_lacks(opened: Opened) -> None:
+    replication = replication_of(opened, committed=1)
+    following = ReplicatedJournal(replication)
+    following.follow()
+    assert following.behind_seconds == inf, "it never had everything"
     opened.applier.start()
     opened.applier.put(0, [event(1)])
     opened.applier.reached(1).result(SECONDS)
-    following = ReplicatedJournal(replication)
+    replication.leader_committed = 2
+    following.follow()
+    assert following.behind_seconds < SECONDS, "it has what was committed when it was asked first"
+    replication.leader_committed = None
+    following._level_at = -SECONDS
+    following.follow()
+    assert following.behind_seconds > SECONDS, "it lacks the second one, and the leader is silent"
+
+
+def test_a_follower_waits_for_events_and_hears_of_them_at_once(opened: Opened) -> None:
+    opened.applier.start()
+    following, found = ReplicatedJournal(replication_of(opened)), list[int]()
+    thread = Thread(target=lambda: found.extend(record.seq for record in following.follow(3600.0)[1]))
+    thread.start()
+    opened.applier.put(0, [event(1)])
+    thread.join(SECONDS)
+    assert found == [1]
+    assert following.follow(0.001)[1] == [], "it does not wait longer than it was told to"
+
+
+def test_an_event_in_the_journal_of_which_followers_do_not_hear_yet_comes_with_the_next_look(opened: Opened) -> None:
+    opened.applier.start()
+    opened.applier.put(0, [event(1)])
+    opened.applier.reached(1).result(SECONDS)
+    following = ReplicatedJournal(replication_of(opened))
     payload = event(2).payload
     opened.journal.append_encoded([payload])  # as the applier does before it keeps the event for followers
     assert following.follow()[1] == []

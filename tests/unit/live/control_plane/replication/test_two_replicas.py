@@ -97,7 +97,7 @@ def test_a_copy_has_what_was_written_before_and_follows_what_comes_after(two: Tw
     assert [record.seq for record in following.read()] == [1, 2, 3]
     assert following.head == two.journal.head
     until(lambda: sorted(b.files.records["documents"].keys(DOCUMENTS)) == ["one", "two"], "it has both documents")
-    assert following.is_level
+    until(lambda: following.follow()[1] == [] and following.behind_seconds < 1.0, "it is level with the leader")
     assert following.leader().url == "http://here"
     with pytest.raises(WriterDeposed, match="Another scheduler leads"):
         ReplicatedRecords(b, "documents").write(Put(DOCUMENTS, [("three", b"3", 0)]))
