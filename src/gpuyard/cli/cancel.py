@@ -51,7 +51,9 @@ def cancel(
     answers: list[CancelAnswer] = []
     unknown: list[str] = []
     failed = False
-    for task in meant:
+    for task in (
+        reversed(meant) if len(meant) > SINGLY else meant
+    ):  # the newest first: the oldest give up GPUs to waiting ones
         try:
             answer = cluster.cancel(task)
         except NotAllowed:
@@ -73,7 +75,7 @@ def cancel(
     if in_short and answers:
         typer.echo(localized(_summary(answers)))
     if unknown:
-        shown = f"{unknown[0]} to {unknown[-1]}" if len(unknown) > 1 else unknown[0]
+        shown = f"{unknown[-1]} to {unknown[0]}" if len(unknown) > 1 else unknown[0]
         complain(f"{len(unknown)} of these tasks do not exist ({shown}).", code="UnknownTask", as_json=as_json)
     if failed:
         raise typer.Exit(1)

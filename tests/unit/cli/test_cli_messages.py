@@ -103,6 +103,7 @@ def test_translations_have_the_same_placeholders_options_and_numbers() -> None:
         ("task-3 started on node-1 and node-2.", "task-3 已在 node-1 and node-2 上启动。"),
         ("environment: .venv (Python 3.11), 34 variables", "环境：.venv (Python 3.11), 34 variables"),
         ("1 task continues; run `a` to manage it again or `b --stop-tasks` to end it.", "1 个任务继续运行；运行 `a` 重新接管，或运行 `b --stop-tasks` 结束它。"),
+        ("By the estimates of running and waiting tasks, it starts at 01:08, between 01:07 and 01:09.", "按运行和等待中任务的估计，它将于 01:08 启动，区间为 01:07 至 01:09。"),
         ("A sentence that is not in the catalog. Nor this.", "A sentence that is not in the catalog. Nor this."),
     ],
 )  # fmt: skip

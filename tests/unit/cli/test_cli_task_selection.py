@@ -92,6 +92,13 @@ def test_many_tasks_are_cancelled_in_one_sentence(
     assert told.err == "gpuyard: 3 of these tasks do not exist (task-90 to task-92).\n"
 
 
+def test_of_many_tasks_the_newest_are_cancelled_first_because_the_oldest_give_up_gpus_to_those_that_wait(
+    gpuyard: Callable[..., int], server: FakeServer
+) -> None:
+    assert gpuyard("cancel", "70-79") == 0
+    assert cancelled(server) == [f"task-{number}" for number in range(79, 69, -1)]
+
+
 def test_few_tasks_are_cancelled_line_by_line_and_json_lists_all(
     gpuyard: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:

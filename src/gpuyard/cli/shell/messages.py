@@ -65,18 +65,22 @@ def _localized(text: str, known: dict[str, str]) -> str:
 
 
 def _filled_in(text: str, known: dict[str, str]) -> str | None:
-    """Return the translation of the text that matches, with its values; None if none does."""
-    for original, translation in known.items():
+    """Return the translation of the text that matches, with its values; None if none does.
+
+    If several match, the one with the most words of its own is meant: a value of the others has some of these words.
+    """
+    best, translation, values = -1, None, dict[str, str]()
+    for original, translated_to in known.items():
         begin = original.find("{")
         if begin < 0 or not text.startswith(original[:begin]) or original[-1] not in (text[-1:], "}"):
             continue
         found = re.fullmatch(_pattern(original), text, re.DOTALL)
-        if found is not None:
-            filled = translation
-            for name, value in found.groupdict().items():
-                filled = filled.replace(f"{{{name}}}", _localized(value, known) if name in SENTENCES else value)
-            return filled
-    return None
+        own = len(text) - sum(map(len, found.groups())) if found is not None else -1
+        if found is not None and own > best:
+            best, translation, values = own, translated_to, found.groupdict()
+    for name, value in values.items() if translation is not None else ():
+        translation = translation.replace(f"{{{name}}}", _localized(value, known) if name in SENTENCES else value)
+    return translation
 
 
 def _pattern(original: str) -> str:
