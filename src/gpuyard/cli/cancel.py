@@ -51,9 +51,7 @@ def cancel(
     answers: list[CancelAnswer] = []
     unknown: list[str] = []
     failed = False
-    for task in (
-        reversed(meant) if len(meant) > SINGLY else meant
-    ):  # the newest first: the oldest give up GPUs to waiting ones
+    for task in reversed(meant):  # the newest first: the oldest give up GPUs, and tasks that wait would start on them
         try:
             answer = cluster.cancel(task)
         except NotAllowed:

@@ -76,7 +76,8 @@ def gpuyard(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Callable[...
 
 
 def cancelled(server: FakeServer) -> list[str]:
-    return [asked.path.rpartition("/")[2] for asked in server.asked if asked.method == "DELETE"]
+    """The tasks that were cancelled; the newest is asked for first."""
+    return [asked.path.rpartition("/")[2] for asked in reversed(server.asked) if asked.method == "DELETE"]
 
 
 def test_many_tasks_are_cancelled_in_one_sentence(
@@ -92,18 +93,20 @@ def test_many_tasks_are_cancelled_in_one_sentence(
     assert told.err == "gpuyard: 3 of these tasks do not exist (task-90 to task-92).\n"
 
 
-def test_of_many_tasks_the_newest_are_cancelled_first_because_the_oldest_give_up_gpus_to_those_that_wait(
-    gpuyard: Callable[..., int], server: FakeServer
+@pytest.mark.parametrize("first", [70, 76])
+def test_the_newest_task_is_cancelled_first_because_the_oldest_give_up_gpus_to_those_that_wait(
+    gpuyard: Callable[..., int], server: FakeServer, first: int
 ) -> None:
-    assert gpuyard("cancel", "70-79") == 0
-    assert cancelled(server) == [f"task-{number}" for number in range(79, 69, -1)]
+    assert gpuyard("cancel", f"{first}-79") == 0
+    asked = [asked.path.rpartition("/")[2] for asked in server.asked if asked.method == "DELETE"]
+    assert asked == [f"task-{number}" for number in range(79, first - 1, -1)]
 
 
 def test_few_tasks_are_cancelled_line_by_line_and_json_lists_all(
     gpuyard: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert gpuyard("cancel", "41-43") == 0
-    assert capsys.readouterr().out.splitlines() == [f"task-{number} was cancelled." for number in (41, 42, 43)]
+    assert capsys.readouterr().out.splitlines() == [f"task-{number} was cancelled." for number in (43, 42, 41)]
     assert gpuyard("cancel", "41-66", "--json") == 0
     answers = capsys.readouterr().out
     assert [f'"task-{number}"' in answers for number in range(41, 67)] == [True] * 26
@@ -159,14 +162,14 @@ def test_filters_select_all_tasks_that_match_after_a_question(
     assert gpuyard("cancel", "--mine", "--yes") == 0
     assert cancelled(server) == ["task-3", "task-4", "task-6"]
     assert gpuyard("cancel", "--user", "bob") == 0, "one task needs no question"
-    assert cancelled(server)[3:] == ["task-5"]
+    assert cancelled(server)[:1] == ["task-5"]
     assert gpuyard("resume", "--mine") == 0
     assert "No task that is suspended matches." in capsys.readouterr().err
 
 
 def test_the_name_of_a_sweep_selects_its_tasks(gpuyard: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     assert gpuyard("cancel", "--name", "lr", "--yes") == 0
-    assert capsys.readouterr().out.splitlines() == ["task-7 was cancelled.", "task-8 was cancelled."]
+    assert capsys.readouterr().out.splitlines() == ["task-8 was cancelled.", "task-7 was cancelled."]
 
 
 @pytest.mark.parametrize("name", ["lr[…]", "lr[...]"])
