@@ -120,7 +120,7 @@ def check_rights(place: Place, found: dict[str, Any], account: pwd.struct_passwd
 
 OURS = {
     "GPUYARD_TASK_ID", "GPUYARD_ATTEMPT", "GPUYARD_NODE_ID", "GPUYARD_MARK", "GPUYARD_RESTART_COUNT",
-    "GPUYARD_GRACE_SECONDS", "GPUYARD_CHECKPOINT_DIR",
+    "GPUYARD_GRACE_SECONDS", "GPUYARD_CHECKPOINT_DIR", "GPUYARD_SERVER",
 }  # fmt: skip
 
 

@@ -172,7 +172,7 @@ def test_an_archive_of_the_version_before_is_upgraded(tmp_path: Path) -> None:
         run(cluster, 2, Outcome.SUCCEEDED)
         until(lambda: not cluster.scheduler.views.over, 20, "it is archived")
         assert total(cluster)["tasks"] == 1
-    assert archive_module._LAYOUT.version == 2
+    assert archive_module._LAYOUT.version == 3
 
 
 def test_a_real_task_is_in_the_table_with_its_energy(tmp_path: Path) -> None:

@@ -415,6 +415,8 @@ def _same_kind(info: inspect.Type, value: object) -> bool:
             return isinstance(value, list | tuple)
         case inspect.DictType() | inspect.StructType():
             return isinstance(value, Mapping)
+        case inspect.UnionType():  # with a description of its own, inside of another one
+            return any(_same_kind(_bare(member), value) for member in info.types)
     raise AssertionError(f"{info} is not used on the line")
 
 

@@ -217,3 +217,14 @@ def test_any_input_is_read_or_reported_in_one_sentence(value: object) -> None:
 def test_any_bytes_are_reported_in_one_sentence(body: bytes) -> None:
     wrong = complaint(read_task, body)
     assert wrong is None or msgspec.json.encode(str(wrong))
+
+
+@pytest.mark.parametrize(
+    ("booking", "code"), [(481515.0, "WrongType"), (True, "WrongType"), (0, "OutOfRange"), ("x", "OutOfRange")]
+)
+def test_a_value_with_alternatives_and_a_description_of_its_own_is_named(booking: object, code: str) -> None:
+    body = json.dumps({"tasks": [{"command": "true", "booking": booking}]}).encode()
+    found = complaint(read_batch, body)
+    assert found is not None
+    assert (found.code, found.field) == (code, "tasks[0].booking")
+    assert "the number or id of a booking" in str(found)

@@ -21,7 +21,7 @@ FILES, FOLDERS, COMMAND = ":files", ":folders", ":command"
 _KIND_OF_VALUE = {
     "TASK": "task",
     "TASK...": "task",
-    "ID,...": "task",
+    "TASK,...": "task",
     "NODE": "node",
     "MODEL,...": "gpu_model",
     "N|MODEL:N": "gpu_model",
