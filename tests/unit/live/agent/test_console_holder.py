@@ -273,6 +273,18 @@ def test_many_who_watch_do_not_keep_the_owner_out(tmp_path: Path) -> None:
         assert again.until_control("attached")["write"]
 
 
+def test_a_client_gets_what_was_shown_before_although_nothing_else_happens(tmp_path: Path) -> None:
+    much = console_holder.WINDOW_BYTES - 1000
+    with holder(tmp_path, "sh", "-c", f"stty -opost -echo; head -c {much} /dev/zero; exec sleep 600") as (_, path, log):
+        until(lambda: log.stat().st_size == much, what="all is shown")
+        client = Attached(path)
+        client.until_control("attached")
+        got = 0
+        while got < much:
+            piece = client.next()
+            got = piece.offset + len(piece.content)
+
+
 def test_the_end_comes_after_the_output_that_a_paused_terminal_still_has(tmp_path: Path) -> None:
     much = console_holder.WINDOW_BYTES + 900
     line = f"stty -opost -echo; head -c {much} /dev/zero; while [ ! -e go ]; do sleep 0.02; done; echo tail; exit 3"

@@ -192,7 +192,7 @@ class Holder:
             if mask:
                 poll.register(self.master, mask)
         for number, peer in self.peers.items():
-            mask = select.POLLOUT if peer.unsent else 0
+            mask = select.POLLOUT if peer.unsent or self._may_send(peer) else 0
             if not peer.writes or len(self.typed) < TYPED_BYTES:
                 mask |= select.POLLIN
             poll.register(number, mask)
@@ -494,9 +494,7 @@ class Holder:
         for peer in list(self.peers.values()):
             if not peer.attached:
                 continue
-            while self.order["terminal"] and peer.sent < self.end and len(peer.unsent) < SENT_BYTES:
-                if peer.sent - peer.acked > WINDOW_BYTES:
-                    break
+            while self._may_send(peer) and len(peer.unsent) < SENT_BYTES:
                 try:
                     begin = os.lseek(self.read_log, peer.sent, os.SEEK_DATA)
                 except OSError:
@@ -519,6 +517,11 @@ class Holder:
             self._flush(peer)
             if peer.writes and peer.told_exit and not peer.unsent:
                 self.was_received = True
+
+    def _may_send(self, peer: Peer) -> bool:
+        """Whether there is output that this client may be sent: it is not too far ahead of what it has confirmed."""
+        has_more = peer.attached and self.order["terminal"] and peer.sent < self.end
+        return has_more and peer.sent - peer.acked <= WINDOW_BYTES
 
     def _has_all(self, peer: Peer) -> bool:
         return not peer.attached or (peer.told_exit and not peer.unsent)
