@@ -78,7 +78,9 @@ def _filled_in(text: str, known: dict[str, str]) -> str | None:
         own = len(text) - sum(map(len, found.groups())) if found is not None else -1
         if found is not None and own > best:
             best, translation, values = own, translated_to, found.groupdict()
-    for name, value in values.items() if translation is not None else ():
+    if translation is None:
+        return None
+    for name, value in values.items():
         translation = translation.replace(f"{{{name}}}", _localized(value, known) if name in SENTENCES else value)
     return translation
 
