@@ -85,6 +85,7 @@ def run(words: list[str], app: typer.Typer | None = None) -> int:
     only = command if command in COMMANDS else HELP if words in ([], ["--help"], ["--version"]) else None
     called = app or make_app(only)
     asked = CallContext()
+    asked.words = tuple(words)
     try:
         code = called(prog_name="gpuyard", standalone_mode=False, obj=asked)
     except (KeyboardInterrupt, typer.Abort):

@@ -173,6 +173,12 @@ def test_a_task_runs_in_the_folder_it_is_submitted_from(monkeypatch: pytest.Monk
         (("-g", "H100,A100", "true"), "--any-of"),
         (("-g", "A100:1", "-m", "A100", "true"), "use one of the two"),
         (("--any-of", ",", "true"), "names no model"),
+        (("-t", "30", "--", "true"), "-t is the tenant, and '30' reads as a time; a time limit is --timeout 30m"),
+        (("-t30m", "true"), "-t is the tenant"),
+        (("-yt", "2:00:00", "true"), "-t is the tenant"),
+        (("-t", "2:00", "true"), "-t is the tenant"),
+        (("-t", "1-00:00", "true"), "a tenant of this name is --tenant 1-00:00"),
+        (("-n", "4", "true"), "-n is the name, and 4 would mean task-4; CPUs are --cpus 4, nodes --nodes 4"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_nothing_is_sent(
@@ -185,6 +191,20 @@ def test_wrong_use_is_one_sentence_and_nothing_is_sent(
     assert said.out == ""
     assert sentence in said.err
     assert said.err.count("\n") == 1
+
+
+def test_a_tenant_may_be_called_as_a_time_if_the_option_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert submitted(monkeypatch, "--tenant", "30", "true")["tenant_id"] == "30"
+    assert submitted(monkeypatch, "--tenant=30", "true")["tenant_id"] == "30"
+    assert submitted(monkeypatch, "-t", "team-30", "true")["tenant_id"] == "team-30"
+
+
+def test_a_lease_takes_no_time_for_a_tenant(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "lease", "--server", "http://127.0.0.1:1", "-t", "30m"])
+    assert cli.main() == 2
+    assert "a time limit is --timeout 30m" in capsys.readouterr().err
 
 
 def test_an_array_cannot_be_run_in_the_foreground(

@@ -48,6 +48,28 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def _tenant(context: typer.Context, value: str | None) -> str | None:
+    """Refuse a time after `-t`, which is the time limit in Slurm; `--tenant` takes any name."""
+    words = context.obj.words if isinstance(context.obj, CallContext) else ()
+    if value is None or not _reads_as_time(value) or any(word.partition("=")[0] == "--tenant" for word in words):
+        return value
+    raise typer.BadParameter(
+        f"-t is the tenant, and {value!r} reads as a time; a time limit is --timeout 30m, a tenant of this name is "
+        f"--tenant {value}",
+        param_hint="'-t'",
+    )
+
+
+def _reads_as_time(text: str) -> bool:
+    from gpuyard.input.quantities import seconds_in
+
+    try:
+        seconds_in(text)
+    except ValueError:
+        return text != "" and not text.strip("0123456789:-")  # such as 0 and 2:00, which are no duration here
+    return True
+
+
 JsonOption = Annotated[bool, json_option("Print the answer of the scheduler as JSON.")]
 QuietOption = Annotated[
     bool, typer.Option("-q", "--quiet", help="Do not report that the task waits and when it starts.")
@@ -62,6 +84,12 @@ TokenOption = Annotated[
     str | None,
     typer.Option(
         "--token", metavar="TOKEN", help="Your token (default: GPUYARD_TOKEN, or the one that `gpuyard login` stored)."
+    ),
+]
+TenantOption = Annotated[
+    str | None,
+    typer.Option(
+        "-t", "--tenant", metavar="NAME", help="Tenant whose quota is used (default: yours).", callback=_tenant
     ),
 ]
 DataDirOption = Annotated[

@@ -14,12 +14,28 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from gpuyard.cli.input.options import finite, gpu_memory_of, gpus_of, mebibytes_of, priority_of, seconds_of
+from gpuyard.cli.input.options import (
+    TenantOption,
+    finite,
+    gpu_memory_of,
+    gpus_of,
+    mebibytes_of,
+    priority_of,
+    seconds_of,
+)
 
 RequestFields: TypeAlias = dict[str, Any]
 """Keyword arguments of the client's `submit`, and the command."""
 SHELL = "shell"
 """The key for what of this shell's environment travels with the task, until `with_shell` adds it."""
+
+
+def _task_name(value: str | None) -> str | None:
+    """Refuse a number as a name: commands that take names take it as an id. In Slurm -n is the number of tasks."""
+    if value is None or not value.isdigit():
+        return value
+    message = f"-n is the name, and {value} would mean task-{value}; CPUs are --cpus {value}, nodes --nodes {value}"
+    raise typer.BadParameter(message, param_hint="'--name'")
 
 
 def resource_options(
@@ -154,13 +170,13 @@ def ending_options(
 
 
 def naming_options(
-    name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the task.")] = None,
+    name: Annotated[
+        str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the task.", callback=_task_name)
+    ] = None,
     description: Annotated[
         str | None, typer.Option("--description", metavar="TEXT", help="Description of the task.")
     ] = None,
-    tenant: Annotated[
-        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Tenant whose quota is used (default: yours).")
-    ] = None,
+    tenant: TenantOption = None,
     project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project of the task.")] = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME", help="Machine-learning model that the task uses.")

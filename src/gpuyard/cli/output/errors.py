@@ -39,6 +39,8 @@ class CallContext:
     """State of a call that `main` needs when it fails."""
 
     as_json = False
+    words: tuple[str, ...] = ()
+    """The words of the call."""
 
 
 def complain(message: str, *, code: str, field: str | None = None, as_json: bool) -> None:
