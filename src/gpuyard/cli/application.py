@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from gpuyard.cli import BEFORE_A_COMMAND, COMMANDS, DONE, FAILED, INTERRUPTED, OPTIONS_OF_OTHERS, WRONG_USE
-from gpuyard.cli.input.suggestions import ApiCommand, CommandGroup
+from gpuyard.cli.input.suggestions import ApiCommand, CommandGroup, option_hint
 from gpuyard.cli.output.errors import CallContext, complain, fields_to_options, plain_usage_error
 from gpuyard.core.domain.errors import GpuyardError, WrongInput
 
@@ -140,11 +140,18 @@ def _spoken(error: OSError) -> str:
 
 def _with_way_out(error: Exception, command: str) -> str:
     """Print what was wrong in a call, and the command that shows the help."""
-    message = plain_usage_error(str(error.format_message()))  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
+    message = plain_usage_error(_with_hint(error, context))
     path = context.command_path if context is not None else f"gpuyard {command}" if command in COMMANDS else "gpuyard"
     see = f"'{path} --help'."
     return f"{message} See {see}" if message.endswith("?") else f"{message}; see {see}"
+
+
+def _with_hint(error: Any, context: Any) -> str:
+    """Return the message of typer; for an unknown option that is one of another program, with ours."""
+    is_unknown = context is not None and hasattr(error, "possibilities")
+    hint = option_hint(error.option_name, context.command) if is_unknown else None
+    return f"{error.message}; {hint}" if hint else str(error.format_message())
 
 
 def _wrong_option(error: Exception) -> str | None:

@@ -178,6 +178,10 @@ def test_a_task_runs_in_the_folder_it_is_submitted_from(monkeypatch: pytest.Monk
         (("-yt", "2:00:00", "true"), "-t is the tenant"),
         (("-t", "2:00", "true"), "-t is the tenant"),
         (("-t", "1-00:00", "true"), "a tenant of this name is --tenant 1-00:00"),
+        (
+            ("-p", "a100", "true"),
+            "'a100' is not high, low or a number from 0 to 100; there are no partitions: -g A100:2",
+        ),
         (("-n", "4", "true"), "-n is the name, and 4 would mean task-4; CPUs are --cpus 4, nodes --nodes 4"),
     ],
 )

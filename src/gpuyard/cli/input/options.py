@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+NO_PARTITIONS = "there are no partitions: -g A100:2 asks for GPUs of a model, --label K=V for nodes"
 SMALLEST_PLAUSIBLE_MIB = 256
 """A plain number below this, as the memory of a GPU, was probably meant in GiB."""
 
@@ -49,9 +50,13 @@ def finite(value: float | None) -> float | None:
 
 
 def _tenant(context: typer.Context, value: str | None) -> str | None:
-    """Refuse a time after `-t`, which is the time limit in Slurm; `--tenant` takes any name."""
+    """Refuse a time after `-t`, which is the time limit in Slurm, and the `i` of docker's `-ti`; `--tenant` takes any name."""
     words = context.obj.words if isinstance(context.obj, CallContext) else ()
-    if value is None or not _reads_as_time(value) or any(word.partition("=")[0] == "--tenant" for word in words):
+    if value is None or any(word.partition("=")[0] == "--tenant" for word in words):
+        return value
+    if value == "i":  # -ti
+        raise typer.BadParameter("-t is the tenant; `gpuyard run --pty` gives a task your terminal", param_hint="'-t'")
+    if not _reads_as_time(value):
         return value
     raise typer.BadParameter(
         f"-t is the tenant, and {value!r} reads as a time; a time limit is --timeout 30m, a tenant of this name is "
@@ -268,5 +273,8 @@ def _read(reader: Callable[[str], T], text: str | None, option: str) -> T | None
 
 
 def priority_of(text: str | None) -> str | int | None:
-    """Parse a priority: a number, or one of the words the scheduler knows."""
+    """Parse a priority: a number, or one of the words the scheduler knows. In Slurm -p is the partition."""
+    if text and text[0].isalpha() and text not in {"high", "low"}:
+        message = f"{text!r} is not high, low or a number from 0 to 100; {NO_PARTITIONS}"
+        raise typer.BadParameter(message, param_hint="'--priority'")
     return int(text) if text and text.isdigit() else text
