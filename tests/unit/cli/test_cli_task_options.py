@@ -371,6 +371,64 @@ def test_a_program_whose_path_has_an_equals_sign_is_a_program(monkeypatch: pytes
     assert submitted(monkeypatch, "--", "./lr=1/run", "x=1")["command"] == ["./lr=1/run", "x=1"]
 
 
+NO_SCRIPT = (
+    "is neither in this folder nor a program on your PATH; a file that only the nodes have needs its absolute path"
+)
+
+
+@pytest.mark.parametrize("word", ["nosuch.sh", "./nosuch.sh", "jobs/nosuch.sbatch", "nosuch.slurm", "a.bash", "a.py"])
+@pytest.mark.parametrize("verb", ["submit", "run"])
+def test_a_script_that_does_not_exist_is_not_submitted(
+    verb: str, word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gpuyard", verb, "--server", "http://127.0.0.1:1", "-g", "1", word, "a b"])
+    assert cli.main() == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"{word!r} {NO_SCRIPT}; see 'gpuyard {verb} --help'.\n" in said.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("here.sh",),
+        ("./here.sh",),
+        ("onpath.py", "x"),
+        ("/on/the/nodes.sh",),
+        ("-C", "/on/the", "nodes.sh"),
+        ("--setup", "make run.sh", "./run.sh"),
+        ("--after", "7", "./written.sh"),
+        ("-e", "PATH=/on/the/nodes", "nosuch.sh"),
+        ("--clean-env", "nosuch.sh"),
+        ("--shell", "nosuch.sh"),
+        ("nosuch.sh && true",),
+        ("nosuch",),
+        ("python", "nosuch.py"),
+    ],
+)
+def test_a_script_that_exists_or_may_exist_on_the_nodes_is_submitted(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for file in (tmp_path / "here.sh", tmp_path / "bin" / "onpath.py"):
+        file.write_text("#!/bin/sh\n")
+        file.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    assert submitted(monkeypatch, *words)["command"]
+
+
+@pytest.mark.parametrize("words", [("--sweep", "s=a,b", "{s}.sh"), ("--snapshot", "nosuch.sh")])
+def test_the_script_of_a_sweep_or_snapshot_is_not_looked_for(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", "http://127.0.0.1:1", *words])
+    assert cli.main() == 1
+    assert "No scheduler answers" in capsys.readouterr().err
+
+
 def test_options_behind_a_task_file_are_pointed_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -274,6 +274,7 @@ def command_options(
     }
 
 
+SCRIPT_ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
 _WORDS_FOR_UNITS = frozenset(
     ["second", "seconds", "minute", "minutes", "min", "hour", "hours", "day", "days", "week", "weeks"]
 )
@@ -309,6 +310,8 @@ def _with_options(
         request: RequestFields = {}
         for part, asked in options.items():
             request |= part(**{parameter.name: values.pop(parameter.name) for parameter in asked})
+        if "command" in request:
+            _refuse_missing_script(request)
         command(with_shell(request) if add_shell else request, **values)
 
     together = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in (*chain(*options.values()), *own)]
@@ -371,6 +374,32 @@ def _command(words: list[str] | None, shell: str | None) -> list[str] | str:
     if found := fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=([^\s/]*)", words[0]):
         raise typer.BadParameter(_instead_of_assignment(*found.groups()), param_hint="'COMMAND'")
     return words[0] if len(words) == 1 and " " in words[0].strip() else words
+
+
+def _refuse_missing_script(request: RequestFields) -> None:
+    """Refuse a script as program that is neither here nor on PATH: on a node with this folder it would fail, too.
+
+    Only where nothing can bring it: no other folder, snapshot, PATH, setup line or earlier task.
+    """
+    command = request["command"]
+    word = command[0] if isinstance(command, list) else ""
+    if not word.endswith(SCRIPT_ENDINGS) or word.startswith("/") or "{" in word:
+        return
+    elsewhere = request["work_dir"] != os.getcwd() or request[SHELL] is None  # noqa: PTH109 - as text
+    if (
+        elsewhere
+        or "PATH" in (request["env"] or {})
+        or any(request[field] for field in ("setup", "depends_on", "after_any"))
+    ):
+        return
+    from shutil import which
+
+    if not os.path.exists(word) and which(word) is None:  # noqa: PTH110 - as the user wrote it
+        message = (
+            f"{word!r} is neither in this folder nor a program on your PATH; a file that only the nodes have needs its "
+            "absolute path"
+        )
+        raise typer.BadParameter(message, param_hint="'COMMAND'")
 
 
 def _instead_of_assignment(name: str, value: str) -> str:
