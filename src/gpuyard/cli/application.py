@@ -13,6 +13,8 @@ from gpuyard.cli.output.errors import CallContext, complain, fields_to_options, 
 from gpuyard.core.domain.errors import GpuyardError, WrongInput
 
 HELP = "--help"
+ERRORS_IN_FILES = {"WrongSettings", "WrongTaskFile"}
+"""Errors that name the keys of a file, which are not replaced by options."""
 
 
 def make_app(only: str | None = None) -> typer.Typer:
@@ -92,8 +94,7 @@ def run(words: list[str], app: typer.Typer | None = None) -> int:
         return INTERRUPTED
     except GpuyardError as error:
         field = getattr(error, "field", None)
-        of_a_file = error.code == "WrongSettings"  # names keys of the settings, not fields of the API
-        plain = asked.as_json or of_a_file
+        plain = asked.as_json or error.code in ERRORS_IN_FILES
         message = str(error) if plain else fields_to_options(str(error), field, _options(called, words))
         complain(message, code=error.code, field=field, as_json=asked.as_json)
         return WRONG_USE if isinstance(error, WrongInput) else FAILED
