@@ -84,7 +84,7 @@ def test_wrong_use_names_the_option(
 def test_json_after_the_command_belongs_to_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words in (("run", *NOBODY, "python", "x.py", "--json"), ("submit", *NOBODY, "--", "x.py", "--json")):
+    for words in (("run", *NOBODY, "python", "x.py", "--json"), ("submit", *NOBODY, "--", "program", "--json")):
         monkeypatch.setattr(sys, "argv", ["gpuyard", *words])
         assert cli.main() == 1
         assert capsys.readouterr().err.startswith("gpuyard: No scheduler answers")
