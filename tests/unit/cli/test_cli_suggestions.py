@@ -64,6 +64,25 @@ def test_an_unrelated_word_lists_the_commands(
     assert said(monkeypatch, capsys, "whatever") == "gpuyard: Unknown command 'whatever'; see 'gpuyard --help'.\n"
 
 
+@pytest.mark.parametrize("command", [("sleep", "9"), ("./train.sh",), ("/opt/train", "-x"), ("train.py",)])
+def test_a_command_behind_lease_is_told_to_follow_two_dashes(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hint = "; to run a command on the leased GPUs, put -- before it: gpuyard lease -g 1 -- "
+    assert (
+        said(monkeypatch, capsys, "lease", "--timeout", "5m", *command)
+        == f"gpuyard: Unknown command '{command[0]}'{hint}{command[0]} …; see 'gpuyard lease --help'.\n"
+    )
+
+
+def test_a_misspelled_command_of_lease_is_still_suggested(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "; did you mean 'gpuyard lease release'? See " in said(monkeypatch, capsys, "lease", "free", "7")
+    assert "; did you mean 'gpuyard lease release'? See " in said(monkeypatch, capsys, "lease", "relase", "7")
+    assert "; available commands: list, release; see " in said(monkeypatch, capsys, "lease", "qqqq")
+
+
 def test_every_hint_leads_to_a_command_and_no_command_is_taken_for_another() -> None:
     for above, meanings in MEANT.items():
         assert above == "gpuyard" or above in PATHS

@@ -171,10 +171,16 @@ class CommandGroup(TyperGroup):
             ctx.fail(f"Unknown command {typed!r}{self._hint(ctx.command_path, typed)}")
         return super().resolve_command(ctx, args)
 
+    def command_hint(self, typed: str) -> str | None:  # noqa: ARG002
+        """Return what to write instead of a word that no table has, as the end of a sentence; None: it is not known."""
+        return None
+
     def _hint(self, above: str, typed: str) -> str:
         from difflib import get_close_matches
 
         meant = [ours for ours, words in MEANT.get(above, {}).items() if typed in words.split()]
+        if not meant and (hint := self.command_hint(typed)):
+            return f"; {hint}"
         meant = meant or get_close_matches(typed, self.commands, n=1)
         if meant:
             path = f"{above} {meant[0]}".rstrip()
