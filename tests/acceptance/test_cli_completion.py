@@ -26,6 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliCluster]:
     with running_cluster(tmp_path_factory.mktemp("cluster")) as made:
         made.does("submit", "-n", "trainer", "--shell", "sleep 300")
         made.does("submit", "-n", "other", "--shell", "sleep 300")
+        (made.folder / "multi_node.sh").write_text("#!/bin/sh\n")
         yield made
 
 
@@ -52,7 +53,7 @@ def words_of(lines: list[str]) -> list[str]:
         (("completion", ""), ["bash", "zsh", "fish"]),
         (("help", "nodes", "dr"), ["drain"]),
         (("run", "-C", ""), [":folders"]),
-        (("run", "-g", "1", "--", "py"), [":command 4"]),
+        (("run", "-g", "1", "--", "py"), [":command 4", ":files"]),
         (("run", "-g", "1", "python", "tr"), [":command 3"]),
         (("cancel", "tra"), ["trainer"]),
         (("cancel", "task-"), ["task-2", "task-1"]),
@@ -123,6 +124,8 @@ def test_bash_completes(cluster: CliCluster) -> None:
         assert keys("gpuyard canc\t") == "gpuyard cancel "
         assert keys("gpuyard show tra\t") == "gpuyard show trainer "
         assert keys("gpuyard submit --preemption=s\t") == "gpuyard submit --preemption=suspend "
+        assert keys("gpuyard submit multi_n\t") == "gpuyard submit multi_node.sh "
+        assert keys("gpuyard sbatch multi_n\t") == "gpuyard sbatch multi_node.sh "
 
 
 def test_zsh_completes(cluster: CliCluster) -> None:
@@ -131,15 +134,17 @@ def test_zsh_completes(cluster: CliCluster) -> None:
         assert keys("gpuyard canc\t") == "gpuyard cancel "
         assert keys("gpuyard show tra\t") == "gpuyard show trainer "
         assert keys("gpuyard submit --preemption s\t") == "gpuyard submit --preemption suspend "
+        assert keys("gpuyard submit multi_n\t") == "gpuyard submit multi_node.sh "
+        assert keys("gpuyard sbatch multi_n\t") == "gpuyard sbatch multi_node.sh "
 
 
 def test_fish_completes(cluster: CliCluster) -> None:
     script = "gpuyard completion fish | source; for each in $lines; echo '>'; complete -C $each; end"
-    lines = ["gpuyard canc", "gpuyard show tra", "gpuyard submit --preemption s"]
+    lines = ["gpuyard canc", "gpuyard show tra", "gpuyard submit --preemption s", "gpuyard submit multi_n", "gpuyard sbatch multi_n"]  # fmt: skip
     words = [*unpacked("fish"), "--no-config", "-c", f"set lines {' '.join(map(repr, lines))}; {script}"]
-    done = subprocess.run(words, env=shell_env(cluster), capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(words, env=shell_env(cluster), capture_output=True, text=True, check=False, timeout=60, cwd=cluster.folder)  # fmt: skip
     told = [part.strip().split("\t")[0] for part in done.stdout.split(">\n")[1:]]
-    assert told == ["cancel", "trainer", "suspend"], done
+    assert told == ["cancel", "trainer", "suspend", "multi_node.sh", "multi_node.sh"], done
 
 
 def unpacked(name: str) -> list[str]:

@@ -8,11 +8,13 @@ import typer
 from typer.core import TyperCommand
 
 from gpuyard.cli import BEFORE_A_COMMAND, COMMANDS, DONE, FAILED, INTERRUPTED, OPTIONS_OF_OTHERS, WRONG_USE
-from gpuyard.cli.input.suggestions import ApiCommand, CommandGroup
+from gpuyard.cli.input.suggestions import ApiCommand, CommandGroup, option_hint
 from gpuyard.cli.output.errors import CallContext, complain, fields_to_options, plain_usage_error
 from gpuyard.core.domain.errors import GpuyardError, WrongInput
 
 HELP = "--help"
+ERRORS_IN_FILES = {"WrongSettings", "WrongTaskFile"}
+"""Errors that name the keys of a file, which are not replaced by options."""
 
 
 def make_app(only: str | None = None) -> typer.Typer:
@@ -85,14 +87,14 @@ def run(words: list[str], app: typer.Typer | None = None) -> int:
     only = command if command in COMMANDS else HELP if words in ([], ["--help"], ["--version"]) else None
     called = app or make_app(only)
     asked = CallContext()
+    asked.words = tuple(words)
     try:
         code = called(prog_name="gpuyard", standalone_mode=False, obj=asked)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except GpuyardError as error:
         field = getattr(error, "field", None)
-        of_a_file = error.code == "WrongSettings"  # names keys of the settings, not fields of the API
-        plain = asked.as_json or of_a_file
+        plain = asked.as_json or error.code in ERRORS_IN_FILES
         message = str(error) if plain else fields_to_options(str(error), field, _options(called, words))
         complain(message, code=error.code, field=field, as_json=asked.as_json)
         return WRONG_USE if isinstance(error, WrongInput) else FAILED
@@ -139,11 +141,18 @@ def _spoken(error: OSError) -> str:
 
 def _with_way_out(error: Exception, command: str) -> str:
     """Print what was wrong in a call, and the command that shows the help."""
-    message = plain_usage_error(str(error.format_message()))  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
+    message = plain_usage_error(_with_hint(error, context))
     path = context.command_path if context is not None else f"gpuyard {command}" if command in COMMANDS else "gpuyard"
     see = f"'{path} --help'."
     return f"{message} See {see}" if message.endswith("?") else f"{message}; see {see}"
+
+
+def _with_hint(error: Any, context: Any) -> str:
+    """Return the message of typer; for an unknown option that is one of another program, with ours."""
+    is_unknown = context is not None and hasattr(error, "possibilities")
+    hint = option_hint(error.option_name, context.command) if is_unknown else None
+    return f"{error.message}; {hint}" if hint else str(error.format_message())
 
 
 def _wrong_option(error: Exception) -> str | None:

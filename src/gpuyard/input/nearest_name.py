@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Final
 
 _MEANT: Final = {
-    "gpus": ("gpu", "gpu_count", "num_gpus", "ngpus", "n_gpus", "gpus_per_node", "gpus_per_task"),
-    "gpu_count": ("gpu", "gpus", "num_gpus", "ngpus", "n_gpus", "gpus_per_node", "gpus_per_task"),
+    "gpus": ("gpu", "gpu_count", "num_gpus", "ngpus", "n_gpus", "gpus_per_node", "gpus_per_task", "gres"),
+    "gpu_count": ("gpu", "gpus", "num_gpus", "ngpus", "n_gpus", "gpus_per_node", "gpus_per_task", "gres"),
     "gpu_model": ("gpu_type", "gpu_types", "gpu_models", "gpu_name", "accelerator", "accelerators"),
     "gpu_memory": ("gpu_mem", "gpu_ram", "vram"),
     "gpu_memory_mb": ("gpu_mem", "gpu_ram", "vram"),
@@ -24,8 +24,15 @@ _MEANT: Final = {
     "sweep": ("matrix", "grid", "params", "parameters"),
     "tasks": ("jobs", "steps"),
     "project": ("account",),
+    "name": ("job_name", "task_name"),
 }
 """What other programs call the fields of a task: many of these words look more like the name of another field."""
+
+
+def fields_meant(word: str) -> list[str]:
+    """Return the fields of a task that other programs call by this word."""
+    asked = word.lower().replace("-", "_")
+    return [name for name, others in _MEANT.items() if asked in others]
 
 
 def closest_word(word: str, known: Iterable[str]) -> str | None:
@@ -34,8 +41,8 @@ def closest_word(word: str, known: Iterable[str]) -> str | None:
     asked = word[:100].lower().replace("-", "_")
     if asked in lower:
         return lower[asked]
-    for name, others in _MEANT.items():
-        if asked in others and name in lower:
+    for name in fields_meant(asked):
+        if name in lower:
             return lower[name]
     found = difflib.get_close_matches(word[:100].lower(), lower, n=1, cutoff=0.55)
     return lower[found[0]] if found else None

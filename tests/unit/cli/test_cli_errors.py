@@ -84,7 +84,7 @@ def test_wrong_use_names_the_option(
 def test_json_after_the_command_belongs_to_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words in (("run", *NOBODY, "python", "x.py", "--json"), ("submit", *NOBODY, "--", "x.py", "--json")):
+    for words in (("run", *NOBODY, "python", "x.py", "--json"), ("submit", *NOBODY, "--", "program", "--json")):
         monkeypatch.setattr(sys, "argv", ["gpuyard", *words])
         assert cli.main() == 1
         assert capsys.readouterr().err.startswith("gpuyard: No scheduler answers")
@@ -201,3 +201,16 @@ def test_login_forget_says_whether_something_was_stored(
         "What was stored for http://127.0.0.1:1 is deleted.",
         "Nothing was stored for http://127.0.0.1:1.",
     ]
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_an_error_in_a_task_file_names_its_keys_and_no_options(
+    more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "tasks.yaml"
+    file.write_text("tasks:\n  - {name: prepare, command: a}\n  - {name: train, command: b, depends_on: prepar}\n")
+    nothing = {"tasks": [], "total": 0, "next_cursor": None}
+    with fake_server(lambda line: line.say(nothing)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", server.url, *more, str(file)])
+        assert cli.main() == 2
+    assert "line 3: tasks[1].depends_on: there is no task 'prepar'; did you mean 'prepare'?" in capsys.readouterr().err

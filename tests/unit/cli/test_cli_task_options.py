@@ -173,6 +173,16 @@ def test_a_task_runs_in_the_folder_it_is_submitted_from(monkeypatch: pytest.Monk
         (("-g", "H100,A100", "true"), "--any-of"),
         (("-g", "A100:1", "-m", "A100", "true"), "use one of the two"),
         (("--any-of", ",", "true"), "names no model"),
+        (("-t", "30", "--", "true"), "-t is the tenant, and '30' reads as a time; a time limit is --timeout 30m"),
+        (("-t30m", "true"), "-t is the tenant"),
+        (("-yt", "2:00:00", "true"), "-t is the tenant"),
+        (("-t", "2:00", "true"), "-t is the tenant"),
+        (("-t", "1-00:00", "true"), "a tenant of this name is --tenant 1-00:00"),
+        (
+            ("-p", "a100", "true"),
+            "'a100' is not high, low or a number from 0 to 100; there are no partitions: -g A100:2",
+        ),
+        (("-n", "4", "true"), "-n is the name, and 4 would mean task-4; CPUs are --cpus 4, nodes --nodes 4"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_nothing_is_sent(
@@ -185,6 +195,20 @@ def test_wrong_use_is_one_sentence_and_nothing_is_sent(
     assert said.out == ""
     assert sentence in said.err
     assert said.err.count("\n") == 1
+
+
+def test_a_tenant_may_be_called_as_a_time_if_the_option_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert submitted(monkeypatch, "--tenant", "30", "true")["tenant_id"] == "30"
+    assert submitted(monkeypatch, "--tenant=30", "true")["tenant_id"] == "30"
+    assert submitted(monkeypatch, "-t", "team-30", "true")["tenant_id"] == "team-30"
+
+
+def test_a_lease_takes_no_time_for_a_tenant(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "lease", "--server", "http://127.0.0.1:1", "-t", "30m"])
+    assert cli.main() == 2
+    assert "a time limit is --timeout 30m" in capsys.readouterr().err
 
 
 def test_an_array_cannot_be_run_in_the_foreground(
@@ -345,6 +369,64 @@ def test_an_assignment_before_the_command_names_what_to_write(
 
 def test_a_program_whose_path_has_an_equals_sign_is_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert submitted(monkeypatch, "--", "./lr=1/run", "x=1")["command"] == ["./lr=1/run", "x=1"]
+
+
+NO_SCRIPT = (
+    "is neither in this folder nor a program on your PATH; a file that only the nodes have needs its absolute path"
+)
+
+
+@pytest.mark.parametrize("word", ["nosuch.sh", "./nosuch.sh", "jobs/nosuch.sbatch", "nosuch.slurm", "a.bash", "a.py"])
+@pytest.mark.parametrize("verb", ["submit", "run"])
+def test_a_script_that_does_not_exist_is_not_submitted(
+    verb: str, word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gpuyard", verb, "--server", "http://127.0.0.1:1", "-g", "1", word, "a b"])
+    assert cli.main() == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"{word!r} {NO_SCRIPT}; see 'gpuyard {verb} --help'.\n" in said.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("here.sh",),
+        ("./here.sh",),
+        ("onpath.py", "x"),
+        ("/on/the/nodes.sh",),
+        ("-C", "/on/the", "nodes.sh"),
+        ("--setup", "make run.sh", "./run.sh"),
+        ("--after", "7", "./written.sh"),
+        ("-e", "PATH=/on/the/nodes", "nosuch.sh"),
+        ("--clean-env", "nosuch.sh"),
+        ("--shell", "nosuch.sh"),
+        ("nosuch.sh && true",),
+        ("nosuch",),
+        ("python", "nosuch.py"),
+    ],
+)
+def test_a_script_that_exists_or_may_exist_on_the_nodes_is_submitted(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for file in (tmp_path / "here.sh", tmp_path / "bin" / "onpath.py"):
+        file.write_text("#!/bin/sh\n")
+        file.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    assert submitted(monkeypatch, *words)["command"]
+
+
+@pytest.mark.parametrize("words", [("--sweep", "s=a,b", "{s}.sh"), ("--snapshot", "nosuch.sh")])
+def test_the_script_of_a_sweep_or_snapshot_is_not_looked_for(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", "http://127.0.0.1:1", *words])
+    assert cli.main() == 1
+    assert "No scheduler answers" in capsys.readouterr().err
 
 
 def test_options_behind_a_task_file_are_pointed_out(

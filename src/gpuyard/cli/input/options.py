@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+NO_PARTITIONS = "there are no partitions: -g A100:2 asks for GPUs of a model, --label K=V for nodes"
 SMALLEST_PLAUSIBLE_MIB = 256
 """A plain number below this, as the memory of a GPU, was probably meant in GiB."""
 
@@ -48,6 +49,32 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def _tenant(context: typer.Context, value: str | None) -> str | None:
+    """Refuse a time after `-t`, which is the time limit in Slurm, and the `i` of docker's `-ti`; `--tenant` takes any name."""
+    words = context.obj.words if isinstance(context.obj, CallContext) else ()
+    if value is None or any(word.partition("=")[0] == "--tenant" for word in words):
+        return value
+    if value == "i":  # -ti
+        raise typer.BadParameter("-t is the tenant; `gpuyard run --pty` gives a task your terminal", param_hint="'-t'")
+    if not _reads_as_time(value):
+        return value
+    raise typer.BadParameter(
+        f"-t is the tenant, and {value!r} reads as a time; a time limit is --timeout 30m, a tenant of this name is "
+        f"--tenant {value}",
+        param_hint="'-t'",
+    )
+
+
+def _reads_as_time(text: str) -> bool:
+    from gpuyard.input.quantities import seconds_in
+
+    try:
+        seconds_in(text)
+    except ValueError:
+        return text != "" and not text.strip("0123456789:-")  # such as 0 and 2:00, which are no duration here
+    return True
+
+
 JsonOption = Annotated[bool, json_option("Print the answer of the scheduler as JSON.")]
 QuietOption = Annotated[
     bool, typer.Option("-q", "--quiet", help="Do not report that the task waits and when it starts.")
@@ -62,6 +89,12 @@ TokenOption = Annotated[
     str | None,
     typer.Option(
         "--token", metavar="TOKEN", help="Your token (default: GPUYARD_TOKEN, or the one that `gpuyard login` stored)."
+    ),
+]
+TenantOption = Annotated[
+    str | None,
+    typer.Option(
+        "-t", "--tenant", metavar="NAME", help="Tenant whose quota is used (default: yours).", callback=_tenant
     ),
 ]
 DataDirOption = Annotated[
@@ -240,5 +273,8 @@ def _read(reader: Callable[[str], T], text: str | None, option: str) -> T | None
 
 
 def priority_of(text: str | None) -> str | int | None:
-    """Parse a priority: a number, or one of the words the scheduler knows."""
+    """Parse a priority: a number, or one of the words the scheduler knows. In Slurm -p is the partition."""
+    if text and text[0].isalpha() and text not in {"high", "low"}:
+        message = f"{text!r} is not high, low or a number from 0 to 100; {NO_PARTITIONS}"
+        raise typer.BadParameter(message, param_hint="'--priority'")
     return int(text) if text and text.isdigit() else text

@@ -1,15 +1,18 @@
 """Behavior shared by all commands: suggestions for unknown commands, and the wait for a scheduler.
 
 The words of other tools are looked up by meaning, because the closest spelling can be the opposite (`undrain`); any
-other word gets the command with the most similar spelling.
+other word gets the command with the most similar spelling. Their options are looked up, too: in the
+tables below, and in `gpuyard.input.nearest_name` where they are also words for fields (`--num-gpus`).
 """
 
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from gpuyard.cli.input.options import wait_option
+from gpuyard.cli.input.options import NO_PARTITIONS, wait_option
+from gpuyard.cli.output.errors import option_of
 from gpuyard.cli.shell.messages import first_sentence, translated, translated_about
+from gpuyard.input.nearest_name import fields_meant
 
 MEANT = {
     "gpuyard": {
@@ -51,6 +54,30 @@ MEANT = {
     "gpuyard tokens": {"": "list ls show", "create": "new add make", "revoke": "remove delete rm"},
 }  # fmt: skip
 """By group: our command, and the words of other tools for it. Empty: the group alone."""
+MEANT_OPTIONS = {
+    "--gpus": "-G",
+    "--nodes": "-N",
+    "--cpus": "-c",
+    "--mem": "--memory",
+    "--name": "-J",
+    "--work-dir": "-D",
+    "--project": "-A",
+    "--pty": "-i -it --interactive --tty",
+}
+"""Our option, and the options of other programs for it. Each is suggested only by commands that have ours."""
+_NO_WAIT = "`gpuyard submit` does not wait for the task, and has no option for it"
+_TERMINAL = "`gpuyard run --pty` gives a task your terminal"
+INSTEAD_OF_OPTIONS = {
+    "-d": _NO_WAIT,
+    "--detach": _NO_WAIT,
+    "-i": _TERMINAL,
+    "--interactive": _TERMINAL,
+    "--tty": _TERMINAL,
+    "--pty": _TERMINAL,
+    "--partition": NO_PARTITIONS,
+    "--rm": "a task leaves nothing that has to be removed, so omit it",
+}
+"""What commands that start tasks or leases say to options of other programs for which we have none."""
 FEW = 8
 """Up to this number, all commands are listed."""
 
@@ -97,6 +124,18 @@ def _add_wait_option(params: list[Any]) -> None:
         params.append(wait_option())
 
 
+def option_hint(typed: str, command: Any) -> str | None:
+    """Return what to write instead of an option of another program, as the end of a sentence; None: it is not known."""
+    known = {name for parameter in command.params for name in parameter.opts}
+    meant = [ours for ours, words in MEANT_OPTIONS.items() if typed in words.split()]
+    if typed.startswith("--"):
+        meant += [option_of(field) for field in fields_meant(typed[2:])]
+    found = next((option for option in meant if option in known), None)
+    if found is not None:
+        return f"did you mean {found}?"
+    return INSTEAD_OF_OPTIONS.get(typed) if "--gpus" in known else None
+
+
 class CommandGroup(TyperGroup):
     """A group of commands that suggests a command for an unknown one."""
 
@@ -132,10 +171,16 @@ class CommandGroup(TyperGroup):
             ctx.fail(f"Unknown command {typed!r}{self._hint(ctx.command_path, typed)}")
         return super().resolve_command(ctx, args)
 
+    def command_hint(self, typed: str) -> str | None:  # noqa: ARG002
+        """Return what to write instead of a word that no table has, as the end of a sentence; None: it is not known."""
+        return None
+
     def _hint(self, above: str, typed: str) -> str:
         from difflib import get_close_matches
 
         meant = [ours for ours, words in MEANT.get(above, {}).items() if typed in words.split()]
+        if not meant and (hint := self.command_hint(typed)):
+            return f"; {hint}"
         meant = meant or get_close_matches(typed, self.commands, n=1)
         if meant:
             path = f"{above} {meant[0]}".rstrip()

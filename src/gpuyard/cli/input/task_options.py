@@ -14,12 +14,28 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from gpuyard.cli.input.options import finite, gpu_memory_of, gpus_of, mebibytes_of, priority_of, seconds_of
+from gpuyard.cli.input.options import (
+    TenantOption,
+    finite,
+    gpu_memory_of,
+    gpus_of,
+    mebibytes_of,
+    priority_of,
+    seconds_of,
+)
 
 RequestFields: TypeAlias = dict[str, Any]
 """Keyword arguments of the client's `submit`, and the command."""
 SHELL = "shell"
 """The key for what of this shell's environment travels with the task, until `with_shell` adds it."""
+
+
+def _task_name(value: str | None) -> str | None:
+    """Refuse a number as a name: commands that take names take it as an id. In Slurm -n is the number of tasks."""
+    if value is None or not value.isdigit():
+        return value
+    message = f"-n is the name, and {value} would mean task-{value}; CPUs are --cpus {value}, nodes --nodes {value}"
+    raise typer.BadParameter(message, param_hint="'--name'")
 
 
 def resource_options(
@@ -154,13 +170,13 @@ def ending_options(
 
 
 def naming_options(
-    name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the task.")] = None,
+    name: Annotated[
+        str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the task.", callback=_task_name)
+    ] = None,
     description: Annotated[
         str | None, typer.Option("--description", metavar="TEXT", help="Description of the task.")
     ] = None,
-    tenant: Annotated[
-        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Tenant whose quota is used (default: yours).")
-    ] = None,
+    tenant: TenantOption = None,
     project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project of the task.")] = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME", help="Machine-learning model that the task uses.")
@@ -258,6 +274,7 @@ def command_options(
     }
 
 
+SCRIPT_ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
 _WORDS_FOR_UNITS = frozenset(
     ["second", "seconds", "minute", "minutes", "min", "hour", "hours", "day", "days", "week", "weeks"]
 )
@@ -293,6 +310,8 @@ def _with_options(
         request: RequestFields = {}
         for part, asked in options.items():
             request |= part(**{parameter.name: values.pop(parameter.name) for parameter in asked})
+        if "command" in request:
+            _refuse_missing_script(request)
         command(with_shell(request) if add_shell else request, **values)
 
     together = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in (*chain(*options.values()), *own)]
@@ -355,6 +374,32 @@ def _command(words: list[str] | None, shell: str | None) -> list[str] | str:
     if found := fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=([^\s/]*)", words[0]):
         raise typer.BadParameter(_instead_of_assignment(*found.groups()), param_hint="'COMMAND'")
     return words[0] if len(words) == 1 and " " in words[0].strip() else words
+
+
+def _refuse_missing_script(request: RequestFields) -> None:
+    """Refuse a script as program that is neither here nor on PATH: on a node with this folder it would fail, too.
+
+    Only where nothing can bring it: no other folder, snapshot, PATH, setup line or earlier task.
+    """
+    command = request["command"]
+    word = command[0] if isinstance(command, list) else ""
+    if not word.endswith(SCRIPT_ENDINGS) or word.startswith("/") or "{" in word:
+        return
+    elsewhere = request["work_dir"] != os.getcwd() or request[SHELL] is None  # noqa: PTH109 - as text
+    if (
+        elsewhere
+        or "PATH" in (request["env"] or {})
+        or any(request[field] for field in ("setup", "depends_on", "after_any"))
+    ):
+        return
+    from shutil import which
+
+    if not os.path.exists(word) and which(word) is None:  # noqa: PTH110 - as the user wrote it
+        message = (
+            f"{word!r} is neither in this folder nor a program on your PATH; a file that only the nodes have needs its "
+            "absolute path"
+        )
+        raise typer.BadParameter(message, param_hint="'COMMAND'")
 
 
 def _instead_of_assignment(name: str, value: str) -> str:

@@ -11,6 +11,7 @@ from gpuyard.cli.input.options import (
     JsonOption,
     QuietOption,
     ServerOption,
+    TenantOption,
     TokenOption,
     client,
     finite,
@@ -73,9 +74,7 @@ def lease(
         typer.Option("-p", "--priority", metavar="high|low|N", help="Priority, 0 to 100; higher starts first."),
     ] = None,
     name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the lease.")] = None,
-    tenant: Annotated[
-        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Tenant whose quota is used (default: yours).")
-    ] = None,
+    tenant: TenantOption = None,
     project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project of the lease.")] = None,
     booking: Annotated[
         str | None, typer.Option("--booking", metavar="ID", help="Use the GPUs of this booking, when it has begun.")

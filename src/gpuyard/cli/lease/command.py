@@ -7,9 +7,11 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.cli.input.suggestions import CommandGroup
+from gpuyard.cli.input.task_options import SCRIPT_ENDINGS
 from gpuyard.core.domain.errors import GpuyardError
 
 if TYPE_CHECKING:
@@ -42,6 +44,14 @@ class LeaseGroup(CommandGroup):
                 ctx.meta[COMMAND] = command
                 args = head
         return super().parse_args(ctx, args)
+
+    def command_hint(self, typed: str) -> str | None:
+        """Return how a program is run on leased GPUs, instead of the name of one."""
+        from shutil import which
+
+        if "/" not in typed and not typed.endswith(SCRIPT_ENDINGS) and which(typed) is None:
+            return None
+        return f"to run a command on the leased GPUs, put -- before it: gpuyard lease -g 1 -- {quote(typed)} …"
 
 
 def check_here(cluster: "Client", node_id: str | None = None) -> None:

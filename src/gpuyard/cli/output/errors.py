@@ -39,6 +39,8 @@ class CallContext:
     """State of a call that `main` needs when it fails."""
 
     as_json = False
+    words: tuple[str, ...] = ()
+    """The words of the call."""
 
 
 def complain(message: str, *, code: str, field: str | None = None, as_json: bool) -> None:
@@ -56,11 +58,16 @@ def complain(message: str, *, code: str, field: str | None = None, as_json: bool
     print(json.encode(ErrorAnswer(Error(code, message, field))).decode(), file=sys.stderr)
 
 
+def option_of(field: str) -> str:
+    """Return the option for a field of the API."""
+    return _OPTION_OF.get(field, f"--{field.replace('_', '-')}")
+
+
 def fields_to_options(message: str, field: str | None, options: Collection[str]) -> str:
     """Return a refusal of the scheduler with the fields of the API replaced by their options, where there is one."""
 
     def called(name: str) -> str:
-        option = _OPTION_OF.get(name, f"--{name.replace('_', '-')}")
+        option = option_of(name)
         return option if option in options else name
 
     if "--sweep" in options:  # all tasks of a sweep have the same options

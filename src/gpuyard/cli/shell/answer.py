@@ -63,7 +63,7 @@ def _lines(before: list[str], last: str) -> list[str]:
     pending, arguments, ended = _read(rest, command)
     if command.get("before_a_command") and (arguments or ended):
         begin = next((at for at in range(len(rest)) if _begins(rest, at, command)), len(rest))
-        return [f"{COMMAND} {len(before) - len(rest) + begin}"]
+        return _of_command(len(before) - len(rest) + begin, len(before))
     if pending is not None:
         return _of_value(pending["value"], pending["names"][-1], last)
     options = _options(command)
@@ -85,8 +85,13 @@ def _lines(before: list[str], last: str) -> list[str]:
     names = command.get("arguments", [])
     if names and (len(arguments) < len(names) or names[-1]["name"].endswith("...")):
         name = names[min(len(arguments), len(names) - 1)]["name"]
-        found += [f"{COMMAND} {len(before)}"] if name == "COMMAND..." else _of_value(name, "", last, path)
+        found += _of_command(len(before), len(before)) if name == "COMMAND..." else _of_value(name, "", last, path)
     return found
+
+
+def _of_command(place: int, last: int) -> list[str]:
+    """Return the completions of a command that begins at this place; its first word may be a script or a task file."""
+    return [f"{COMMAND} {place}", FILES] if place == last else [f"{COMMAND} {place}"]
 
 
 def _read(words: list[str], command: "dict[str, Any]") -> "tuple[dict[str, Any] | None, list[str], bool]":
@@ -122,7 +127,7 @@ def _options(command: "dict[str, Any]") -> "dict[str, dict[str, Any]]":
 
 def _of_value(placeholder: str, option: str, typed: str, path: str = "") -> list[str]:
     """Return the completions of a value, by its placeholder."""
-    if placeholder in _FILES_OF:
+    if any(word in _FILES_OF for word in placeholder.split()):  # such as [OPTIONS] SCRIPT [ARGS]
         return [FILES]
     if placeholder in _FOLDERS_OF:
         return [FOLDERS]

@@ -19,6 +19,7 @@ import msgspec
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import Link, OnLost, Preemption, TaskClass, TaskStatus
+from gpuyard.input.nearest_name import closest_word, fields_meant
 from gpuyard.input.quantities import gpu_mebibytes_in, gpus_in, mebibytes_in, seconds_in
 from gpuyard.live.sdk.calls import Raised, RemoteCall, mapped, result_of, submitted_calls
 from gpuyard.live.sdk.connection import TIMEOUT_SECONDS, Connection, ResponseStream
@@ -1466,6 +1467,8 @@ def _instant(given: datetime | float | str | None) -> str | float | None:
 def _request(fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Build the body of a request: leave out None, rename fields that differ from the API's, convert units."""
     body: dict[str, Any] = {}
+    if "command" in fields or "command" in more:
+        _refuse_words_of_others(fields)
     for name, value in {**fields, **more}.items():
         if value is None:
             continue
@@ -1495,6 +1498,14 @@ def _request(fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     if "array" in body and "count" not in body["array"]:
         raise WrongInput("max_running limits the running tasks of an array or sweep; give array=N, or use sweep().")
     return body
+
+
+def _refuse_words_of_others(fields: Iterable[str]) -> None:
+    """Refuse what another library calls a field of a task. Any other name is for the scheduler, which may be newer."""
+    known = NewTaskFields.__annotations__
+    for name in fields:
+        if name not in known and fields_meant(name) and (near := closest_word(name, known)):
+            raise WrongInput(f"A task has no field {name!r}; did you mean {near!r}?")
 
 
 def _add_alias(body: dict[str, Any], fields: Mapping[str, Any], name: str, value: Any) -> None:

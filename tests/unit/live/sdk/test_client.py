@@ -338,3 +338,37 @@ def test_the_client_is_imported_lazily() -> None:
     assert not {"rich", "typer", "gpuyard.core.engine", "gpuyard.live.control_plane"} & set(after.split())
     with pytest.raises(AttributeError):
         _ = gpuyard.yard  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("gpu", "gpus"),
+        ("num_gpus", "gpus"),
+        ("ngpus", "gpus"),
+        ("num_cpus", "cpu_count"),
+        ("mem", "memory"),
+        ("time", "timeout"),
+        ("cwd", "work_dir"),
+        ("after", "depends_on"),
+    ],
+)
+def test_a_word_of_another_library_is_answered_with_ours_before_anything_is_sent(word: str, meant: str) -> None:
+    fields: dict[str, Any] = {word: 1}
+    with fake_server(lambda line: line.say(task(), 201)) as server:
+        cluster = connect(server.url)
+        for refused in (
+            lambda: cluster.submit("true", **fields),
+            lambda: cluster.submit_many([{"command": "true", **fields}]),  # type: ignore[typeddict-item]
+            lambda: cluster.sweep("run {lr}", {"lr": [1, 2]}, **fields),
+        ):
+            with pytest.raises(WrongInput, match=f"'{word}'; did you mean '{meant}'\\?"):
+                refused()
+    assert server.asked == []
+
+
+def test_a_field_that_only_a_later_scheduler_knows_is_sent() -> None:
+    later: dict[str, Any] = {"field_of_later": 1}
+    with fake_server(lambda line: line.say(task(), 201)) as server:
+        connect(server.url).submit("true", **later)
+    assert server.asked[0].body["field_of_later"] == 1
