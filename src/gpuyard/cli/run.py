@@ -1,7 +1,7 @@
 """`gpuyard run`: run a task as if it were a local command: print its output, cancel it on Ctrl-C, return its exit code.
 
 Exit codes: the task's own; 128+n when signal n ended it, as shells have it; 124 when it took too long, as timeout(1)
-has it; 130 when it was cancelled; 1 when it could not be run, with the reason; 75 when the scheduler was away for too long
+has it; 130 when it was cancelled, whatever signal ended it then; 1 when it could not be run, with the reason; 75 when the scheduler was away for too long
 to learn how it ends: the task goes on, and the command that follows it again is named. 1 also when the scheduler does not
 know the task any more.
 """
@@ -226,7 +226,7 @@ def _behind(progress: WaitProgress, remembered: LastOutput) -> "Callable[[bytes]
 
 def exit_code_of(task: "Task", *, silent: bool) -> int:
     """Return our exit code; if it is not the one of the task, print the reason, unless JSON output has it."""
-    if task.signal is not None and task.status != "timeout":
+    if task.signal is not None and task.status not in {"timeout", "cancelled"}:
         return SIGNALLED + task.signal
     if task.status == "failed" and task.exit_code:
         return task.exit_code
