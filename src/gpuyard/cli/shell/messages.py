@@ -54,7 +54,7 @@ def localized(text: str) -> str:
     if " UTC" in text:
         from datetime import datetime
 
-        text = in_local_time(text, datetime.now().astimezone())  # noqa: DTZ005 - local time is meant
+        text = in_local_time(text, datetime.now().astimezone())
     known = catalog(language())
     return _localized(text, known) if known else text
 
