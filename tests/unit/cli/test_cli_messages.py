@@ -16,7 +16,9 @@ from gpuyard.cli.shell import messages
 from gpuyard.cli.shell.command_table import command_table
 from gpuyard.cli.shell.messages import VARIABLES, catalog, in_local_time, language, localized, read_catalog
 from gpuyard.core.domain.refusals import (
+    ENDLESS,
     REFUSALS,
+    SHORTER,
     Booked,
     BookingNotBegun,
     ClassQuotaFull,
@@ -25,9 +27,10 @@ from gpuyard.core.domain.refusals import (
     NoRoom,
     NotNow,
     TenantQuotaTooSmall,
+    UnderMaintenance,
     UnknownTask,
 )
-from gpuyard.core.domain.values import TaskClass, TaskId, TenantId
+from gpuyard.core.domain.values import NodeId, TaskClass, TaskId, TenantId
 from tests.unit.live.sdk.fake_server import fake_server
 
 DAILY = (
@@ -77,6 +80,8 @@ def needed() -> dict[str, str]:
         if len(words) == 1 or words[1] in DAILY:
             texts |= {one["about"]: path for one in (*row.get("arguments", ()), *row.get("options", ()))}
     texts |= {refusal.text: refusal.__name__ for refusal in REFUSALS if issubclass(refusal, (Never, NotNow))}
+    texts |= {refusal.text_begun: refusal.__name__ for refusal in (Booked, UnderMaintenance)}
+    texts |= dict.fromkeys((SHORTER, ENDLESS), "refusals")
     texts |= dict.fromkeys(SHORT_REASONS.values(), "SHORT_REASONS")
     texts.pop("", None)
     return texts
@@ -188,6 +193,16 @@ def test_instants_of_the_scheduler_are_given_in_local_time() -> None:
     assert "from 2026-11-20 01:32 UTC to 2026-11-20 16:02 UTC" in sentence
     assert "from 09:32 to 2026-11-21 00:02 (booking-3)" in in_local_time(sentence, now)
     assert in_local_time("0000-99-99 99:99 UTC is no instant", now) == "0000-99-99 99:99 UTC is no instant"
+
+
+@pytest.mark.usefixtures("_in_shanghai")
+@pytest.mark.parametrize("spoken", ["en", "zh"])
+def test_each_sentence_about_a_window_is_translated(monkeypatch: pytest.MonkeyPatch, spoken: str) -> None:
+    monkeypatch.setenv("GPUYARD_LANG", spoken)
+    for begun, known in ((False, False), (False, True), (True, True)):
+        refusal = UnderMaintenance(NodeId("n1"), 3, 0.0, 3600.0, begun, known)
+        assert ("window or on" in localized(refusal.sentence())) == (spoken == "en")
+        assert ("--timeout" in localized(refusal.sentence())) == (not begun)
 
 
 @pytest.mark.usefixtures("_in_shanghai")

@@ -185,7 +185,7 @@ def _own_reason(state: State, task: OpenTask, at: float) -> Refusal | None:
         lowest = min(barrier.lowest_open(state.tasks) for barrier in task.waits_for)
         return no.WaitingForTasks(lowest, sum(barrier.left for barrier in task.waits_for))
     if task.held:
-        return no.OnHold()
+        return no.OnHold(task.id)
     if task.id in state.found_orphans and isinstance(task.phase, Waiting):
         return _orphan_reason(state, task)
     if isinstance(task.phase, Waiting) and task.phase.not_before > at:
@@ -277,13 +277,13 @@ def _booking_reason(state: State, task: OpenTask, group: Group, at: float) -> Re
     found = booking_in_the_way(state, task, shape, at)
     if found is None:
         return _room_reason(state, task, group, at)
-    booking = found.booking
+    booking, begun = found.booking, found.begun
     if booking.id == shape.resources.booking:
         return no.BookingFull(booking.id, booking.gpus)
     if booking.maintenance:
         node = next(part.node for part in booking.parts if shape.eligible & state.index.device_groups_of((part.node,)))
-        return no.UnderMaintenance(node, booking.id, booking.begins_at, booking.ends_at)
-    return no.Booked(booking.id, booking.begins_at, booking.ends_at)
+        return no.UnderMaintenance(node, booking.id, booking.begins_at, booking.ends_at, begun, task.has_known_end)
+    return no.Booked(booking.id, booking.begins_at, booking.ends_at, begun, task.has_known_end)
 
 
 def _under_maintenance(state: State, shape: Shape) -> Refusal | None:
@@ -293,9 +293,8 @@ def _under_maintenance(state: State, shape: Shape) -> Refusal | None:
             for number in record.device_groups:
                 if shape.eligible >> number & 1 and not state.index.open >> number & 1:
                     node = state.index.device_group(number).host.spec.id
-                    return no.UnderMaintenance(
-                        node, record.booking.id, record.booking.begins_at, record.booking.ends_at
-                    )
+                    booking = record.booking
+                    return no.UnderMaintenance(node, booking.id, booking.begins_at, booking.ends_at, has_begun=True)
     return None
 
 
