@@ -392,11 +392,13 @@ def test_a_node_is_empty_during_maintenance_and_open_after_it(cluster: ClusterSt
     cluster.finishes("short")
     cluster.passes(HOUR)
     assert cluster.running() == []
-    assert cluster.state.index.hosts[NodeId("node-1")].draining
+    host = cluster.state.index.hosts[NodeId("node-1")]
+    assert (host.draining, host.cordon_reason) == (True, "maintenance window booking-1")
     assert cluster.why("cpu") == no.UnderMaintenance(NodeId("node-1"), 1, HOUR, 2 * HOUR, has_begun=True)
     assert "timeout" not in cluster.why("cpu").sentence()
     cluster.passes(HOUR)
     assert cluster.running() == ["moves", "cpu"]
+    assert not host.cordon_reason
 
 
 def test_a_node_that_was_cordoned_before_stays_cordoned(cluster: ClusterStory) -> None:
