@@ -155,10 +155,12 @@ def test_an_estimate_that_was_learned_from_other_work_lets_no_task_onto_booked_g
     assert why == no.Booked(booking, 2 * HOUR, 3 * HOUR, end_is_known=False)
     assert why.sentence().endswith("Its run time is not known well enough: with a --timeout it may start earlier.")
     assert cluster.explains("training").starts_at == 3 * HOUR
+    assert cluster.explains("training").from_other_work
     known = history.estimate(features_of(task("", command="true", gpus=1).spec), 0.0)
     cluster.submits(task("short", gpus=1, estimate=known))
     cluster.submits(task("limited", gpus=1, estimate=estimate, timeout_seconds=HOUR))
     assert cluster.running() == ["short", "limited"]
+    assert [cluster.explains(name).from_other_work for name in cluster.running()] == [False, True]
 
 
 def test_a_running_task_with_an_estimate_from_other_work_is_not_expected_to_leave_before_a_booking(

@@ -52,6 +52,21 @@ def test_dependencies_come_before_a_hold_and_a_hold_before_all_else(cluster: Clu
     assert cluster.explains("then").starts_at is None
 
 
+@pytest.mark.parametrize(("backfill", "overtakes"), [("none", False), ("easy", True)])
+def test_smaller_tasks_go_before_one_that_waits_for_room_if_backfill_lets_them(backfill: str, overtakes: bool) -> None:
+    cluster = ClusterStory(backfill=backfill)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(
+        task("busy", gpus=3, timeout_seconds=60.0), task("large", gpus=4), task("small", timeout_seconds=9.0)
+    )
+    assert (cluster.why("large").code, cluster.explains("large").ahead) == ("NoRoom", 0)
+    assert cluster.explains("large").may_be_overtaken == overtakes
+    assert ("small" in cluster.running()) == overtakes
+    if overtakes:
+        cluster.submits(task("single"))
+        assert not cluster.explains("single").may_be_overtaken
+
+
 def test_back_off_shows_its_end(cluster: ClusterStory) -> None:
     cluster.submits(task("flaky", retries=3))
     cluster.fails("flaky")
