@@ -396,8 +396,9 @@ def test_a_node_is_empty_during_maintenance_and_open_after_it(cluster: ClusterSt
     assert cluster.running() == []
     host = cluster.state.index.hosts[NodeId("node-1")]
     assert (host.draining, host.cordon_reason) == (True, "maintenance window booking-1")
-    assert cluster.why("cpu") == no.UnderMaintenance(NodeId("node-1"), 1, HOUR, 2 * HOUR, has_begun=True)
-    assert "timeout" not in cluster.why("cpu").sentence()
+    why = cluster.why("cpu")
+    assert why == no.UnderMaintenance(NodeId("node-1"), 1, HOUR, 2 * HOUR, has_begun=True)
+    assert "timeout" not in why.sentence()
     cluster.passes(HOUR)
     assert cluster.running() == ["moves", "cpu"]
     assert not host.cordon_reason

@@ -101,7 +101,7 @@ def ps(
             raise typer.BadParameter(f"--mine means {own}; use one of the two", param_hint="'--user'")
         user = own
     filters: dict[str, Any] = {
-        "tenant": tenant, "user": user, "project": project, "name": name, "priority": priority, "since": begin and begin.isoformat(),
+        "tenant": tenant, "user": user, "project": project, "name": name, "priority": priority, "since": None if begin is None else begin.isoformat(),
     }  # fmt: skip
     asked = QueueTable(cluster, filters, search, _statuses(status, every=every), _order(sort), limit, fold=not unfold)
     if as_json:

@@ -133,7 +133,7 @@ def _run_in_terminal(
         if not as_json:
             warn_if_nothing_fits(cluster, task)
         try:
-            now = _until_started(cluster, task, progress)
+            now = until_started(cluster, task, progress)
         except GpuyardError as error:
             progress.clear()
             if is_gone(error):
@@ -166,8 +166,8 @@ def _refused(cluster: "Client", task: "Task", end: "SessionEnd") -> "SessionEnd"
     return end._replace(sentence=f"{end.sentence} {task.id} was cancelled.")
 
 
-def _until_started(cluster: "Client", task: "Task", progress: WaitProgress) -> "Task":
-    """Wait until the task runs, or has ended without."""
+def until_started(cluster: "Client", task: "Task", progress: WaitProgress) -> "Task":
+    """Wait until the task runs, or has ended."""
     for now in cluster.changes(task, on_outage=outage_printer(task.id, progress)):
         progress.tell(now)
         if now.ended or (now.status == "running" and now.started_at):

@@ -47,7 +47,7 @@ def usage(
     if as_csv and as_json:
         raise typer.BadParameter("choose one of --csv and --json", param_hint="'--csv'")
     begin, end = past_instant_of(since, "--since"), past_instant_of(until, "--until", may_be_later=True)
-    window = {"since": begin and begin.isoformat(), "until": end and end.isoformat()}
+    window = {"since": None if begin is None else begin.isoformat(), "until": None if end is None else end.isoformat()}
     from gpuyard.cli.output.printing import print_answer, print_lines
 
     if as_csv:

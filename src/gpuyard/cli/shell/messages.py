@@ -92,7 +92,8 @@ def _filled_in(text: str, known: dict[str, str]) -> str | None:
 
     If several match, the one with the most words of its own is meant: a value of the others has some of these words.
     """
-    best, translation, values = -1, None, dict[str, str]()
+    best, values = -1, dict[str, str]()
+    translation: str | None = None
     for original, translated_to in known.items():
         begin = original.find("{")
         if begin < 0 or not text.startswith(original[:begin]) or original[-1] not in (text[-1:], "}"):
@@ -101,7 +102,9 @@ def _filled_in(text: str, known: dict[str, str]) -> str | None:
         own = len(text) - sum(map(len, found.groups())) if found is not None else -1
         if found is not None and own > best:
             best, translation, values = own, translated_to, found.groupdict()
-    for name, value in values.items() if translation is not None else ():
+    if translation is None:
+        return None
+    for name, value in values.items():
         translation = translation.replace(f"{{{name}}}", _localized(value, known) if name in SENTENCES else value)
     return translation
 
