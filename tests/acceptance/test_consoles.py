@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,6 +214,29 @@ def test_without_escape_the_keys_go_to_the_task(cluster: Cluster) -> None:
 
 
 # --- leaving and coming back --------------------------------------------------------------------------------------------
+
+
+def test_attaching_to_a_task_that_waits_goes_on_when_it_starts(cluster: Cluster) -> None:
+    client = cluster.client()
+    holder = client.submit(["sleep", "600"], gpu_count=0, cpu_count=1)
+    console = {"terminal": True, "columns": 80, "rows": 24, "linger": 60.0}
+    words: dict[str, Any] = {"gpu_count": 0, "cpu_count": 1, "console": console}
+    shell = ["bash", "--norc", "--noediting"]
+    waits = client.submit(shell, after_any=[holder.id], env={"PS1": PROMPT}, **words)
+    with person(cluster, "attach", waits.id) as one:
+        one.sees("waits")
+        client.cancel(holder)
+        one.sees(PROMPT)
+        one.types("exit 7")
+        assert one.ends() == 7
+    never = client.submit(shell, after_any=[client.submit(["sleep", "600"], gpu_count=0, cpu_count=1).id], **words)
+    with person(cluster, "attach", never.id) as one:
+        one.sees("waits")
+        client.cancel(never)
+        assert one.ends() == 130
+        assert "ended as cancelled" in one.rest
+    with suppress(ClusterError):
+        client.cancel(never.after_any[0])
 
 
 def test_a_session_that_was_left_is_attached_to_again(cluster: Cluster) -> None:

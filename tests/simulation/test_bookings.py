@@ -151,12 +151,16 @@ def test_an_estimate_that_was_learned_from_other_work_lets_no_task_onto_booked_g
     assert estimate.high_seconds < HOUR
     cluster.submits(task("training", gpus=1, estimate=estimate))
     assert cluster.running() == []
-    assert cluster.why("training") == no.Booked(booking, 2 * HOUR, 3 * HOUR)
+    why = cluster.why("training")
+    assert why == no.Booked(booking, 2 * HOUR, 3 * HOUR, end_is_known=False)
+    assert why.sentence().endswith("Its run time is not known well enough: with a --timeout it may start earlier.")
     assert cluster.explains("training").starts_at == 3 * HOUR
+    assert cluster.explains("training").from_other_work
     known = history.estimate(features_of(task("", command="true", gpus=1).spec), 0.0)
     cluster.submits(task("short", gpus=1, estimate=known))
     cluster.submits(task("limited", gpus=1, estimate=estimate, timeout_seconds=HOUR))
     assert cluster.running() == ["short", "limited"]
+    assert [cluster.explains(name).from_other_work for name in cluster.running()] == [False, True]
 
 
 def test_a_running_task_with_an_estimate_from_other_work_is_not_expected_to_leave_before_a_booking(
@@ -249,7 +253,9 @@ def test_tasks_of_the_booking_start_at_its_begin_and_others_do_not(cluster: Clus
     cluster.passes(HOUR)
     cluster.submits(task("other", timeout_seconds=60.0))
     assert cluster.running() == ["mine"]
-    assert cluster.why("other") == no.Booked(booking, HOUR, 3 * HOUR)
+    why = cluster.why("other")
+    assert why == no.Booked(booking, HOUR, 3 * HOUR, has_begun=True)
+    assert "timeout" not in why.sentence()
     cluster.passes(2 * HOUR)
     assert cluster.running() == ["mine", "other"]
 
@@ -388,10 +394,14 @@ def test_a_node_is_empty_during_maintenance_and_open_after_it(cluster: ClusterSt
     cluster.finishes("short")
     cluster.passes(HOUR)
     assert cluster.running() == []
-    assert cluster.state.index.hosts[NodeId("node-1")].draining
-    assert cluster.why("cpu") == no.UnderMaintenance(NodeId("node-1"), 1, HOUR, 2 * HOUR)
+    host = cluster.state.index.hosts[NodeId("node-1")]
+    assert (host.draining, host.cordon_reason) == (True, "maintenance window booking-1")
+    why = cluster.why("cpu")
+    assert why == no.UnderMaintenance(NodeId("node-1"), 1, HOUR, 2 * HOUR, has_begun=True)
+    assert "timeout" not in why.sentence()
     cluster.passes(HOUR)
     assert cluster.running() == ["moves", "cpu"]
+    assert not host.cordon_reason
 
 
 def test_a_node_that_was_cordoned_before_stays_cordoned(cluster: ClusterStory) -> None:

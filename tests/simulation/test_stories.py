@@ -483,7 +483,7 @@ def test_hold_and_release(cluster: ClusterStory) -> None:
     cluster.submits(task("runs"), task("later"))
     cluster.holds("later")
     cluster.finishes("runs")
-    assert cluster.why("later") == OnHold()
+    assert cluster.why("later") == OnHold(cluster.numbers["later"])
     cluster.releases("later")
     assert cluster.running() == ["later"]
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gpuyard.cli.up.lock_file import RunningCluster
 
 STOP_SECONDS = 60.0
+ANSWER_SECONDS = 3.0
 StopTasks = Annotated[bool, typer.Option("--stop-tasks", help="Cancel all waiting and running tasks too.")]
 
 
@@ -44,10 +45,28 @@ def down(
         typer.echo(json.encode(told).decode())
         return
     typer.echo(f"The cluster in {folder} has stopped." if known else f"No cluster is running in {folder}.")
-    if stop_tasks:
+    if stop_tasks and (known or cancelled):
         typer.echo(f"{cancelled} {('task was' if cancelled == 1 else 'tasks were')} cancelled.")
-    else:
+    elif known:
         typer.echo(running_tasks_message(supervisor, command_on(folder, "up"), command_on(folder, "down")))
+    else:
+        typer.echo(
+            running_tasks_message(supervisor, command_on(folder, "up"), command_on(folder, "down"), none=_elsewhere())
+        )
+
+
+def _elsewhere() -> str:
+    """Return where the cluster may be that is not in this folder: its tasks may run."""
+    from gpuyard.core.domain.errors import GpuyardError
+    from gpuyard.live.sdk import connect
+
+    words = "A cluster that was started with --data-dir needs the same --data-dir here."
+    try:
+        cluster = connect(timeout_seconds=ANSWER_SECONDS)
+        cluster.health()
+    except GpuyardError:
+        return words
+    return f"{words} A scheduler answers at {cluster.connection.server}."
 
 
 def _cancel_all(known: "RunningCluster") -> int:

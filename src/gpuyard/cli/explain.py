@@ -34,12 +34,15 @@ NEXT_STEPS = {
 ENDED = {"success": "has succeeded", "failed": "has failed", "timeout": "has timed out", "cancelled": "was cancelled"}
 CANCELLED = "It was cancelled."
 """A reason that only repeats the status."""
-NEITHER = ": a task ahead of it has neither an estimate (--estimate) nor a timeout (--timeout)"
+NEITHER = " has neither an estimate (--estimate) nor a timeout (--timeout)"
+BACKFILL = "Smaller tasks may start earlier, on GPUs that are too few for it (backfill)."
 CLOSED = ": no open node could hold it"
 MOST_AHEAD = 200
 """With more tasks ahead of it than this, the start of a task is estimated from the throughput of its GPUs only."""
 MOST_ESTIMATED = 10_000
 """The scheduler estimates no start for a task with more tasks ahead of it than this."""
+LEAST_KIND_RUNS = 10
+"""Fewer ended tasks of its user, size and kind say little about a task."""
 
 
 def explain(
@@ -78,6 +81,7 @@ def explanation_lines(told: "ExplainAnswer") -> list[str]:
     return [
         *words,
         _ahead(told.ahead, more=told.more_ahead),
+        *([BACKFILL] if told.may_be_overtaken else []),
         _when(told),
         *_how_long(told),
         *_where_its_model_ran(told),
@@ -103,9 +107,11 @@ def _how_long(told: "ExplainAnswer") -> list[str]:
         return []
     spans = (told.estimated_seconds, told.estimated_low_seconds, told.estimated_high_seconds)
     likely, low, high = map(format_seconds, spans)
-    return [
-        (f"Predicted run time: {likely}, between {low} and {high}, from the last {told.predicted_from} similar tasks.")
-    ]
+    said = f"run time: {likely}, between {low} and {high}, from the last {told.predicted_from} similar tasks"
+    if told.predicted_from_other_work:
+        few = f"fewer than {LEAST_KIND_RUNS} of its user, size and kind had ended when it was submitted"
+        return [f"Guessed {said}: {few}."]
+    return [f"Predicted {said}."]
 
 
 def _by_its_work(told: "ExplainAnswer") -> list[str]:
@@ -165,7 +171,8 @@ def _when(told: "ExplainAnswer") -> str:
             "and the number of suitable GPUs."
         )
     if told.guessed and low != high and told.reason_code not in NOT_BY_ESTIMATES:
-        return f"Rough estimate: it starts{where} {between}. The run times of the tasks ahead of it are uncertain."
+        uncertain = "running tasks and of those ahead of it" if told.ahead else "running tasks"
+        return f"Rough estimate: it starts{where} {between}. The run times of {uncertain} are uncertain."
     start = f"starts{where} at {likely}{f', {between}' if low != high else ''}."
     return (
         f"It {start}"
@@ -179,4 +186,6 @@ def _why_unknown(told: "ExplainAnswer") -> str:
         return CLOSED
     if told.more_ahead:
         return f": more than {MOST_ESTIMATED:,} tasks are ahead of it"
-    return NEITHER if told.reason_code in IN_THE_WAY else ""
+    if told.reason_code not in IN_THE_WAY:
+        return ""
+    return f": a running task{' or one ahead of it' if told.ahead else ''}{NEITHER}"

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, past_instant_of
 from gpuyard.cli.input.task_selection import TasksArgument, tasks_named
 from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, outage_printer, to_standard_output
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from gpuyard.cli.output.many_outputs import LineWriter, Rewrite
     from gpuyard.live.sdk import Client, Task, TaskRef
 
@@ -119,23 +117,12 @@ def _times(
             raise typer.BadParameter(f"it cannot be combined with {other}", param_hint=f"'{option}'")
     times: dict[str, Any] = {}
     if since is not None:
-        times["since"] = _instant(since, "--since")
+        times["since"] = past_instant_of(since, "--since")
     if until is not None:
-        times["until"] = _instant(until, "--until")
+        times["until"] = past_instant_of(until, "--until")
     if len(times) == 2 and times["until"] <= times["since"]:
         raise typer.BadParameter(f"{until!r} is not after the begin", param_hint="'--until'")
     return times | ({"timestamps": True} if timestamps else {})
-
-
-def _instant(text: str, option: str) -> "datetime":
-    from datetime import datetime
-
-    from gpuyard.cli.input.instants import past_instant_in
-
-    try:
-        return past_instant_in(text, datetime.now())  # noqa: DTZ005 - local time, in which it is meant
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not such a time: {error}", param_hint=f"'{option}'") from None
 
 
 def _rewriter(*, timestamps: bool, as_json: bool) -> "LineWriter | None":

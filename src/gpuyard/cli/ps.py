@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, past_instant_of
 from gpuyard.cli.output.watching import IntervalOption, WatchOption, keep_printing
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def ps(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Only tasks submitted in the last 30m, 2h, 1d; or since 2026-01-31T12:00:00Z.",
+            help="Only tasks submitted since then, such as 2h (ago), 14:30, yesterday or a date.",
         ),
     ] = None,
     sort: Annotated[
@@ -91,6 +91,7 @@ def ps(
         raise typer.BadParameter("choose one of --watch and --json", param_hint="'--watch'")
     if cursor is not None and not as_json:
         raise typer.BadParameter("it continues a list of --json; use -n to show more lines", param_hint="'--cursor'")
+    begin = past_instant_of(since, "--since")
     cluster = client(server, token)
     if mine:
         from gpuyard.cli.input.task_selection import own_name
@@ -100,7 +101,7 @@ def ps(
             raise typer.BadParameter(f"--mine means {own}; use one of the two", param_hint="'--user'")
         user = own
     filters: dict[str, Any] = {
-        "tenant": tenant, "user": user, "project": project, "name": name, "priority": priority, "since": _instant(since),
+        "tenant": tenant, "user": user, "project": project, "name": name, "priority": priority, "since": None if begin is None else begin.isoformat(),
     }  # fmt: skip
     asked = QueueTable(cluster, filters, search, _statuses(status, every=every), _order(sort), limit, fold=not unfold)
     if as_json:
@@ -260,18 +261,3 @@ def _columns(given: str | None) -> list[str] | None:
     if not chosen:
         raise typer.BadParameter(f"it names no column; choose from {', '.join(COLUMNS)}", param_hint="'--columns'")
     return list(dict.fromkeys(chosen))
-
-
-def _instant(since: str | None) -> str | float | None:
-    """Parse an instant; a duration is subtracted from the current time."""
-    if since is None or "T" in since or since.count("-") > 1:
-        return since
-    import time
-
-    from gpuyard.cli.input.options import seconds_of
-
-    try:
-        return time.time() - (seconds_of(since, "--since") or 0)
-    except typer.BadParameter:
-        words = "is neither a duration such as 30m, 2h or 1d nor an instant such as 2026-01-31T12:00:00Z"
-        raise typer.BadParameter(f"{since!r} {words}", param_hint="'--since'") from None

@@ -1,7 +1,7 @@
 """`gpuyard run`: run a task as if it were a local command: print its output, cancel it on Ctrl-C, return its exit code.
 
 Exit codes: the task's own; 128+n when signal n ended it, as shells have it; 124 when it took too long, as timeout(1)
-has it; 130 when it was cancelled; 1 when it could not be run, with the reason; 75 when the scheduler was away for too long
+has it; 130 when it was cancelled, whatever signal ended it then; 1 when it could not be run, with the reason; 75 when the scheduler was away for too long
 to learn how it ends: the task goes on, and the command that follows it again is named. 1 also when the scheduler does not
 know the task any more.
 """
@@ -133,7 +133,7 @@ def _run_in_terminal(
         if not as_json:
             warn_if_nothing_fits(cluster, task)
         try:
-            now = _until_started(cluster, task, progress)
+            now = until_started(cluster, task, progress)
         except GpuyardError as error:
             progress.clear()
             if is_gone(error):
@@ -166,8 +166,8 @@ def _refused(cluster: "Client", task: "Task", end: "SessionEnd") -> "SessionEnd"
     return end._replace(sentence=f"{end.sentence} {task.id} was cancelled.")
 
 
-def _until_started(cluster: "Client", task: "Task", progress: WaitProgress) -> "Task":
-    """Wait until the task runs, or has ended without."""
+def until_started(cluster: "Client", task: "Task", progress: WaitProgress) -> "Task":
+    """Wait until the task runs, or has ended."""
     for now in cluster.changes(task, on_outage=outage_printer(task.id, progress)):
         progress.tell(now)
         if now.ended or (now.status == "running" and now.started_at):
@@ -226,7 +226,7 @@ def _behind(progress: WaitProgress, remembered: LastOutput) -> "Callable[[bytes]
 
 def exit_code_of(task: "Task", *, silent: bool) -> int:
     """Return our exit code; if it is not the one of the task, print the reason, unless JSON output has it."""
-    if task.signal is not None and task.status != "timeout":
+    if task.signal is not None and task.status not in {"timeout", "cancelled"}:
         return SIGNALLED + task.signal
     if task.status == "failed" and task.exit_code:
         return task.exit_code

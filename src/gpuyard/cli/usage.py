@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, seconds_of
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, past_instant_of
 
 COLUMNS = {
     "TASKS": "tasks",
@@ -31,7 +31,7 @@ def usage(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Beginning: 2026-01-31T12:00:00Z, or how long ago, such as 24h (default: 7d).",
+            help="Beginning: how long ago, such as 24h, or yesterday, 'fri 18:00' or a date (default: 7d).",
         ),
     ] = None,
     until: Annotated[
@@ -46,7 +46,8 @@ def usage(
     cluster = client(server, token)
     if as_csv and as_json:
         raise typer.BadParameter("choose one of --csv and --json", param_hint="'--csv'")
-    window = {"since": _instant(since, "--since"), "until": _instant(until, "--until")}
+    begin, end = past_instant_of(since, "--since"), past_instant_of(until, "--until", may_be_later=True)
+    window = {"since": None if begin is None else begin.isoformat(), "until": None if end is None else end.isoformat()}
     from gpuyard.cli.output.printing import print_answer, print_lines
 
     if as_csv:
@@ -79,14 +80,3 @@ def _print(by: list[str], rows: list[tuple[str, ...]]) -> None:
 def _figures(row: object) -> tuple[str, ...]:
     values = (getattr(row, name) for name in COLUMNS.values())
     return tuple(str(value) if isinstance(value, int) else f"{value:.2f}" for value in values)
-
-
-def _instant(text: str | None, option: str) -> str | None:
-    """Return a time as the API reads it; a duration is so long ago."""
-    if text is None or "-" in text or ":" in text:
-        return text
-    from datetime import UTC, datetime, timedelta
-
-    seconds = seconds_of(text, option)
-    assert seconds is not None
-    return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()

@@ -3,12 +3,15 @@
 import io
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from gpuyard import cli
+from gpuyard.cli.input.instants import past_instant_in
 from gpuyard.live.sdk.tokens import store_token
 from tests.unit.live.sdk.fake_server import fake_server, refusal
 
@@ -152,14 +155,41 @@ def test_a_field_of_the_api_is_called_by_its_option(
     assert capsys.readouterr().err == f"gpuyard: {sentence}\n"
 
 
-@pytest.mark.parametrize("since", ["yesterday", "2h ago", "-5m", "0"])
-def test_since_accepts_a_duration_or_an_instant(
-    since: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["ps", "usage", "logs 7"])
+@pytest.mark.parametrize("since", ["2h ago", "-5x", "0", "tomorrow"])
+def test_since_is_an_instant_of_the_past(
+    command: str, since: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["gpuyard", "ps", "--since", since, *NOBODY])
+    monkeypatch.setattr(sys, "argv", ["gpuyard", *command.split(), "--since", since, *NOBODY])
     assert cli.main() == 2
-    words = "is neither a duration such as 30m, 2h or 1d nor an instant such as 2026-01-31T12:00:00Z"
-    assert f"'{since}' {words}" in capsys.readouterr().err
+    assert f"'--since': '{since}' is not such a time: it " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["ps", "usage"])
+@pytest.mark.parametrize(
+    ("since", "seconds"), [("yesterday", None), ("2h", 7200.0), ("2026-01-31T12:00:00Z", None), ("now-10m", 600.0)]
+)
+def test_since_has_the_same_forms_in_all_commands(
+    command: str, since: str, seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now().astimezone()
+    with fake_server(lambda line: line.say(refusal("Enough", "Enough.", None), 400)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", command, "--since", since, "--server", server.url])
+        assert cli.main() == 1
+    asked = next(asked for asked in server.asked if "since=" in asked.path)
+    sent = datetime.fromisoformat(parse_qs(urlsplit(asked.path).query)["since"][0])
+    meant = past_instant_in(since, now.replace(tzinfo=None))
+    assert abs((sent - meant).total_seconds()) < 60
+    if seconds is not None:
+        assert abs((now - sent).total_seconds() - seconds) < 60
+
+
+def test_a_period_of_usage_may_end_in_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_server(lambda line: line.say(refusal("Enough", "Enough.", None), 400)) as server:
+        words = ["gpuyard", "usage", "--until", "2999-01-01", "--server", server.url]
+        monkeypatch.setattr(sys, "argv", words)
+        assert cli.main() == 1
+    assert any("until=2999-01-01T00" in asked.path for asked in server.asked)
 
 
 def test_a_login_prompt_without_a_terminal_is_an_error(

@@ -10,6 +10,7 @@ from gpuyard.cli.output.printing import format_instant, format_seconds
 from gpuyard.core.domain.refusals import REFUSALS
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.core.engine.explain import AHEAD, MOST_COUNTED
+from gpuyard.learn.estimates.history import LEAST_KIND_RUNS
 from gpuyard.live.wire.answers import ExplainAnswer
 from gpuyard.live.wire.task_answers import ForecastAnswer
 
@@ -31,14 +32,28 @@ def explanation(**said: object) -> ExplainAnswer:
     return ExplainAnswer(**{**usual, **said})  # type: ignore[arg-type]
 
 
-def test_behind_a_task_of_unknown_length_the_start_is_unknown_and_the_text_says_why() -> None:
-    assert explanation_lines(explanation(ahead=1)) == [
+@pytest.mark.parametrize(
+    ("ahead", "first", "which"),
+    [
+        (0, "No task is ahead of it.", "a running task"),
+        (1, "1 task is ahead of it.", "a running task or one ahead of it"),
+    ],
+)
+def test_behind_a_task_of_unknown_length_the_start_is_unknown_and_the_text_says_why(
+    ahead: int, first: str, which: str
+) -> None:
+    assert explanation_lines(explanation(ahead=ahead)) == [
         "task-7 is pending. No GPU is free.",
-        "1 task is ahead of it.",
-        (
-            "Its start cannot be estimated: "
-            "a task ahead of it has neither an estimate (--estimate) nor a timeout (--timeout)."
-        ),
+        first,
+        (f"Its start cannot be estimated: {which} has neither an estimate (--estimate) nor a timeout (--timeout)."),
+    ]
+
+
+def test_smaller_tasks_that_may_go_first_are_mentioned() -> None:
+    told = explanation_lines(explanation(may_be_overtaken=True))
+    assert told[1:3] == [
+        "No task is ahead of it.",
+        "Smaller tasks may start earlier, on GPUs that are too few for it (backfill).",
     ]
 
 
@@ -57,11 +72,12 @@ def test_without_a_range_there_is_one_instant() -> None:
     assert told[2] == f"By the estimates of running and waiting tasks, it starts at {format_instant(LIKELY)}."
 
 
-def test_a_guess_is_labeled() -> None:
-    told = explanation_lines(explanation(starts_at=LATE, starts_low=EARLY, starts_high=LATE, guessed=True))
-    assert told[2] == (
+@pytest.mark.parametrize(("ahead", "whose"), [(0, "running tasks"), (2, "running tasks and of those ahead of it")])
+def test_a_guess_is_labeled(ahead: int, whose: str) -> None:
+    guess = explanation(starts_at=LATE, starts_low=EARLY, starts_high=LATE, guessed=True, ahead=ahead)
+    assert explanation_lines(guess)[2] == (
         f"Rough estimate: it starts between {format_instant(EARLY)} and {format_instant(LATE)}. "
-        "The run times of the tasks ahead of it are uncertain."
+        f"The run times of {whose} are uncertain."
     )
 
 
@@ -77,6 +93,11 @@ def test_the_run_time_is_shown_with_the_basis_of_its_prediction() -> None:
     running = explanation(status=TaskStatus.RUNNING, nodes=["n1"], predicted_from=12, **band)
     assert explanation_lines(running)[-2:] == ["Its GPUs are on n1.", sentence]
     assert sentence not in explanation_lines(explanation(**band))
+    assert explanation_lines(explanation(**band, predicted_from=12, predicted_from_other_work=True))[-1] == (
+        f"Guessed run time: {likely}, between {low} and {high}, from the last 12 similar tasks: "
+        "fewer than 10 of its user, size and kind had ended when it was submitted."
+    )
+    assert explain.LEAST_KIND_RUNS == LEAST_KIND_RUNS
 
 
 @pytest.mark.parametrize("code", ["BackingOff", "BudgetSpent", "WaitingForMoves", "WaitingForVictims"])

@@ -3,6 +3,9 @@
 import json
 import re
 import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -11,18 +14,23 @@ from gpuyard import cli
 from gpuyard.cli.output.short_reasons import SHORT_REASONS, short_reason
 from gpuyard.cli.shell import messages
 from gpuyard.cli.shell.command_table import command_table
-from gpuyard.cli.shell.messages import VARIABLES, catalog, language, localized, read_catalog
+from gpuyard.cli.shell.messages import VARIABLES, catalog, in_local_time, language, localized, read_catalog
 from gpuyard.core.domain.refusals import (
+    ENDLESS,
     REFUSALS,
+    SHORTER,
+    Booked,
+    BookingNotBegun,
     ClassQuotaFull,
     GpuMemoryTooSmall,
     Never,
     NoRoom,
     NotNow,
     TenantQuotaTooSmall,
+    UnderMaintenance,
     UnknownTask,
 )
-from gpuyard.core.domain.values import TaskClass, TaskId, TenantId
+from gpuyard.core.domain.values import NodeId, TaskClass, TaskId, TenantId
 from tests.unit.live.sdk.fake_server import fake_server
 
 DAILY = (
@@ -72,6 +80,8 @@ def needed() -> dict[str, str]:
         if len(words) == 1 or words[1] in DAILY:
             texts |= {one["about"]: path for one in (*row.get("arguments", ()), *row.get("options", ()))}
     texts |= {refusal.text: refusal.__name__ for refusal in REFUSALS if issubclass(refusal, (Never, NotNow))}
+    texts |= {refusal.text_begun: refusal.__name__ for refusal in (Booked, UnderMaintenance)}
+    texts |= dict.fromkeys((SHORTER, ENDLESS), "refusals")
     texts |= dict.fromkeys(SHORT_REASONS.values(), "SHORT_REASONS")
     texts.pop("", None)
     return texts
@@ -164,3 +174,42 @@ def test_reasons_in_tables_are_translated_with_their_values(monkeypatch: pytest.
     assert short_reason("exit_code", "It was ended by signal 9.") == "信号 9"
     assert short_reason("OnHold", None) == "被搁置"
     assert short_reason("new_code", sentence) == "任务等待 task-6 结束（见 gpuyard explain task-6）。"
+
+
+@pytest.fixture
+def _in_shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Shanghai")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_in_shanghai")
+def test_instants_of_the_scheduler_are_given_in_local_time() -> None:
+    now = datetime.fromisoformat("2026-11-20T09:00+08:00")
+    begins, ends = (datetime.fromisoformat(f"2026-11-20T{clock}+00:00").timestamp() for clock in ("01:32", "16:02"))
+    sentence = Booked(3, begins, ends).sentence()
+    assert "from 2026-11-20 01:32 UTC to 2026-11-20 16:02 UTC" in sentence
+    assert "from 09:32 to 2026-11-21 00:02 (booking-3)" in in_local_time(sentence, now)
+    assert in_local_time("0000-99-99 99:99 UTC is no instant", now) == "0000-99-99 99:99 UTC is no instant"
+
+
+@pytest.mark.usefixtures("_in_shanghai")
+@pytest.mark.parametrize("spoken", ["en", "zh"])
+def test_each_sentence_about_a_window_is_translated(monkeypatch: pytest.MonkeyPatch, spoken: str) -> None:
+    monkeypatch.setenv("GPUYARD_LANG", spoken)
+    for begun, known in ((False, False), (False, True), (True, True)):
+        refusal = UnderMaintenance(NodeId("n1"), 3, 0.0, 3600.0, begun, known)
+        assert ("window or on" in localized(refusal.sentence())) == (spoken == "en")
+        assert ("--timeout" in localized(refusal.sentence())) == (not begun)
+
+
+@pytest.mark.usefixtures("_in_shanghai")
+@pytest.mark.parametrize("spoken", ["en", "zh"])
+def test_messages_in_both_languages_have_local_instants(monkeypatch: pytest.MonkeyPatch, spoken: str) -> None:
+    monkeypatch.setenv("GPUYARD_LANG", spoken)
+    told = localized(BookingNotBegun(3, datetime.fromisoformat("2001-02-03T20:00+00:00").timestamp()).sentence())
+    assert "2001-02-04 04:00" in told
+    assert "UTC" not in told
+    assert (told == "The task uses booking-3, which begins at 2001-02-04 04:00.") == (spoken == "en")

@@ -1,4 +1,4 @@
-"""`gpuyard run`: Ctrl-C while the task is being submitted."""
+"""`gpuyard run`: Ctrl-C while the task is being submitted, and exit codes."""
 
 import os
 import signal
@@ -6,6 +6,9 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
+from gpuyard.cli.run import exit_code_of
 from gpuyard.core.domain.values import TaskStatus
 from tests.unit.live.sdk.fake_server import Answering, fake_server, task
 
@@ -36,4 +39,13 @@ def test_ctrl_c_during_a_submission_cancels_the_task_as_soon_as_it_is_known() ->
             _, rest = run.communicate(timeout=60)
     assert "is being submitted and will be cancelled" in first
     assert "task-7 is being cancelled" in rest
+    assert run.returncode == 130
     assert "DELETE" in [asked.method for asked in server.asked]
+
+
+@pytest.mark.parametrize(
+    ("status", "number", "code"),
+    [("cancelled", None, 130), ("cancelled", 15, 130), ("timeout", 15, 124), ("failed", 15, 143), ("success", None, 0)],
+)
+def test_the_status_decides_the_exit_code_before_the_signal(status: str, number: int | None, code: int) -> None:
+    assert exit_code_of(task(status=TaskStatus(status), signal=number), silent=True) == code

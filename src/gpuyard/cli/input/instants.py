@@ -31,14 +31,17 @@ def instant_in(text: str, now: datetime) -> datetime:
     return _instant_in(text, now, EXAMPLES, past=False)
 
 
-def past_instant_in(text: str, now: datetime) -> datetime:
-    """Return an instant that is not in the future, in the same grammar; a duration alone is so long ago."""
+def past_instant_in(text: str, now: datetime, *, may_be_later: bool = False) -> datetime:
+    """Return an instant that is not in the future, in the same grammar; a duration alone is so long ago.
+
+    `may_be_later`: a date in the future is accepted, too, as for the end of a period.
+    """
     words = " ".join(text.lower().split()).removeprefix("now").lstrip(" -")
     if words and re.fullmatch(r"[\d.]+ ?[a-z].*", words):
         with suppress(ValueError):
             return now.astimezone() - timedelta(seconds=seconds_in(words))
     found = _instant_in(text, now, PAST_EXAMPLES, past=True)
-    if found > now.astimezone():
+    if found > now.astimezone() and not may_be_later:
         raise ValueError("it is in the future")
     return found
 

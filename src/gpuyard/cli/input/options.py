@@ -13,6 +13,8 @@ from typer.core import TyperOption
 from gpuyard.cli.output.errors import CallContext
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from gpuyard.live.sdk import Client, ClusterError
 
 
@@ -222,6 +224,20 @@ def seconds_of(text: str | None, option: str) -> float | None:
     from gpuyard.input.quantities import seconds_in
 
     return _read(seconds_in, text, option)
+
+
+def past_instant_of(text: str | None, option: str, *, may_be_later: bool = False) -> "datetime | None":
+    """Parse an instant of the past, as of `--since`: 10m (ago), 14:30, yesterday or a date, in local time."""
+    if text is None:
+        return None
+    from datetime import datetime
+
+    from gpuyard.cli.input.instants import past_instant_in
+
+    try:
+        return past_instant_in(text, datetime.now(), may_be_later=may_be_later)  # noqa: DTZ005 - local time is meant
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not such a time: {error}", param_hint=f"'{option}'") from None
 
 
 def mebibytes_of(text: str | None, option: str) -> int | None:

@@ -8,6 +8,10 @@ no compiled form that could be older than its source, and English needs none.
 import os
 import re
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 VARIABLES = ("GPUYARD_LANG", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
 LANGUAGES = ("en", "zh")
@@ -45,9 +49,28 @@ def localized(text: str) -> str:
 
     A message that was made elsewhere, such as a refusal of the scheduler, has its values in it already. It is compared
     with the texts of the catalog, whose names in braces stand for values; values that are messages are looked up, too.
+    Instants that the scheduler has written in UTC are given in local time, as everywhere on the command line.
     """
+    if " UTC" in text:
+        from datetime import datetime
+
+        text = in_local_time(text, datetime.now().astimezone())
     known = catalog(language())
     return _localized(text, known) if known else text
+
+
+def in_local_time(text: str, now: "datetime") -> str:
+    """Return a message with its instants (`utc_text` of the core) in local time; those of today without a date."""
+    from datetime import UTC, datetime
+
+    def here(found: re.Match[str]) -> str:
+        try:
+            there = datetime.fromisoformat(found[1]).replace(tzinfo=UTC).astimezone()
+        except (ValueError, OverflowError):
+            return found[0]  # digits that are no date
+        return there.strftime("%H:%M" if there.date() == now.date() else "%Y-%m-%d %H:%M")
+
+    return re.sub(r"\b(\d{4}-\d\d-\d\d \d\d:\d\d) UTC\b", here, text)
 
 
 def _localized(text: str, known: dict[str, str]) -> str:
@@ -69,7 +92,8 @@ def _filled_in(text: str, known: dict[str, str]) -> str | None:
 
     If several match, the one with the most words of its own is meant: a value of the others has some of these words.
     """
-    best, translation, values = -1, None, dict[str, str]()
+    best, values = -1, dict[str, str]()
+    translation: str | None = None
     for original, translated_to in known.items():
         begin = original.find("{")
         if begin < 0 or not text.startswith(original[:begin]) or original[-1] not in (text[-1:], "}"):

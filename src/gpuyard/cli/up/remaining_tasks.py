@@ -14,12 +14,12 @@ STOP_SECONDS = 60.0
 """How long the supervisor may take for anything but the grace of the tasks."""
 
 
-def running_tasks_message(folder: Path, up: str, down: str) -> str:
-    """Return a sentence with the number of tasks under the supervisor and the commands to resume and end them."""
+def running_tasks_message(folder: Path, up: str, down: str, none: str = "No task is running.") -> str:
+    """Return a sentence with the number of tasks under the supervisor and the commands to resume and end them, or `none`."""
     with _line_to(folder) as line:
         count = _running(line) if line else 0
     if not count:
-        return "No task is running."
+        return none
     tasks, them = ("1 task continues", "it") if count == 1 else (f"{count} tasks continue", "them")
     return f"{tasks}; run `{up}` to manage {them} again or `{down} --stop-tasks` to end {them}."
 

@@ -28,12 +28,16 @@ class Refusal(Value, frozen=True, tag_field="code", tag=True):
 
     def sentence(self) -> str:
         """One sentence for the user."""
-        fields = {name: _spoken(name, getattr(self, name)) for name in self.__struct_fields__}
-        return _ONE.sub(r"1 \1\2", self.text.format(**fields)).replace(" 1 are in use", " 1 is in use")
+        return _spelled_out(self, self.text)
 
 
 _ONE = re.compile(r"\b1 ((?:[a-z]+ )*)(GPU|CPU|node|task)s\b")
 """Makes the singular of "1 GPUs"."""
+
+
+def _spelled_out(refusal: Refusal, text: str) -> str:
+    fields = {name: _spoken(name, getattr(refusal, name)) for name in refusal.__struct_fields__}
+    return _ONE.sub(r"1 \1\2", text.format(**fields)).replace(" 1 are in use", " 1 is in use")
 
 
 def _spoken(name: str, value: object) -> object:
@@ -869,7 +873,8 @@ class RunLimitReached(NotNow, frozen=True):
 class OnHold(NotNow, frozen=True):
     """The task is on hold."""
 
-    text = "The task is on hold. Release it with `gpuyard release` or POST /api/v1/tasks/ID/release."
+    text = "The task is on hold. Release it with `gpuyard release task-{task}`."
+    task: TaskId
 
 
 class UnknownAttemptRuns(NotNow, frozen=True):
@@ -906,16 +911,30 @@ class WaitingForMoves(NotNow, frozen=True):
     node: NodeId
 
 
+SHORTER = "With a shorter --timeout it may start earlier."
+ENDLESS = "Its run time is not known well enough: with a --timeout it may start earlier."
+
+
 class Booked(NotNow, frozen=True):
     """The free GPUs are booked, now or before the task could end."""
 
     text = (
         "The free GPUs are booked from {begins_at} to {ends_at} (booking-{booking}), and the task may run longer than until then. "
-        "It starts after the booking or on other GPUs; with a shorter timeout it may start earlier."
+        "It starts after the booking or on other GPUs."
+    )
+    text_begun: ClassVar[str] = (
+        "The free GPUs are booked until {ends_at} (booking-{booking}). It starts after the booking or on other GPUs."
     )
     booking: int
     begins_at: float
     ends_at: float
+    has_begun: bool = False
+    end_is_known: bool = True
+    """It has a timeout, or an estimate that counts for bookings."""
+
+    def sentence(self) -> str:
+        """Return what would let it start earlier, too, unless the booking has begun."""
+        return _before_or_since(self)
 
 
 class BookingNotBegun(NotNow, frozen=True):
@@ -939,12 +958,28 @@ class UnderMaintenance(NotNow, frozen=True):
 
     text = (
         "Node {node} has a maintenance window from {begins_at} to {ends_at} (booking-{booking}), and the task may run into it. "
-        "It starts after the window or on another node; with a shorter timeout it may start earlier."
+        "It starts after the window or on another node."
+    )
+    text_begun: ClassVar[str] = (
+        "Node {node} is under maintenance until {ends_at} (booking-{booking}). It starts after the window or on another node."
     )
     node: NodeId
     booking: int
     begins_at: float
     ends_at: float
+    has_begun: bool = False
+    end_is_known: bool = True
+    """It has a timeout, or an estimate that counts for bookings."""
+
+    def sentence(self) -> str:
+        """Return what would let it start earlier, too, unless the window has begun."""
+        return _before_or_since(self)
+
+
+def _before_or_since(refusal: Booked | UnderMaintenance) -> str:
+    if refusal.has_begun:
+        return _spelled_out(refusal, refusal.text_begun)
+    return _spelled_out(refusal, f"{refusal.text} {SHORTER if refusal.end_is_known else ENDLESS}")
 
 
 def _leaves(kind: type[Refusal]) -> list[type[Refusal]]:

@@ -80,6 +80,10 @@ class Explanation(Value, frozen=True):
     """Whether the start is a guess: a task in the way has outrun its estimate, or the band is wide."""
     model_ran_on: tuple[NodeId, ...] = ()
     """Nodes that could hold it and where its model ran last; preferred if all else is equal."""
+    may_be_overtaken: bool = False
+    """Smaller tasks may use the GPUs that are too few for it, as `Settings.backfill` has it."""
+    from_other_work: bool = False
+    """Its estimate was learned from other work (`Estimate.from_other_work`)."""
 
     def sentence(self) -> str:
         """Return the reason as a sentence."""
@@ -97,12 +101,19 @@ def middle_of_queue(state: State, tasks: Iterable[TaskId], now: float) -> TaskId
 
 def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = None) -> Explanation:
     """Explain a task."""
-    at = max(state.now, now)
     task = state.tasks.get(task_id)
     if task is None:
         status = state.ended.get(task_id)
         unknown = no.UnknownTask(task_id)
         return Explanation(task_id, status or TaskStatus.PENDING, None if status else unknown)
+    told = _explained(state, task, max(state.now, now), revise)
+    if task.estimate is not None and task.estimate.from_other_work:
+        return replace(told, from_other_work=True)
+    return told
+
+
+def _explained(state: State, task: OpenTask, at: float, revise: Revise | None) -> Explanation:
+    task_id = task.id
     if not isinstance(task.phase, Waiting | Suspended):
         return Explanation(task_id, task.status, None)
     shape = task.group.line.shape if task.group else Shape(task.spec.resources)
@@ -127,8 +138,14 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
     ran_on = tuple(sorted(state.index.hosts_of(state.index.model_cache.device_groups(task.model) & shape.eligible)))
     return Explanation(
         task_id, task.status, reason, min(count, MOST_COUNTED), count > MOST_COUNTED, likely, low, high, nodes,
-        guessed and likely is not None, ran_on,
+        guessed and likely is not None, ran_on, _may_be_overtaken(state, shape, reason),
     )  # fmt: skip
+
+
+def _may_be_overtaken(state: State, shape: Shape, reason: Refusal | None) -> bool:
+    """Whether a task waits for room while smaller tasks may start: nothing is smaller than one GPU."""
+    is_large = shape.gpus * shape.nodes > 1 or isinstance(reason, no.NoCpuRoom)
+    return state.backfills and is_large and isinstance(reason, no.NoRoom | no.NoCpuRoom | no.GangIncomplete)
 
 
 def expected_start(
@@ -185,7 +202,7 @@ def _own_reason(state: State, task: OpenTask, at: float) -> Refusal | None:
         lowest = min(barrier.lowest_open(state.tasks) for barrier in task.waits_for)
         return no.WaitingForTasks(lowest, sum(barrier.left for barrier in task.waits_for))
     if task.held:
-        return no.OnHold()
+        return no.OnHold(task.id)
     if task.id in state.found_orphans and isinstance(task.phase, Waiting):
         return _orphan_reason(state, task)
     if isinstance(task.phase, Waiting) and task.phase.not_before > at:
@@ -277,13 +294,13 @@ def _booking_reason(state: State, task: OpenTask, group: Group, at: float) -> Re
     found = booking_in_the_way(state, task, shape, at)
     if found is None:
         return _room_reason(state, task, group, at)
-    booking = found.booking
+    booking, begun = found.booking, found.begun
     if booking.id == shape.resources.booking:
         return no.BookingFull(booking.id, booking.gpus)
     if booking.maintenance:
         node = next(part.node for part in booking.parts if shape.eligible & state.index.device_groups_of((part.node,)))
-        return no.UnderMaintenance(node, booking.id, booking.begins_at, booking.ends_at)
-    return no.Booked(booking.id, booking.begins_at, booking.ends_at)
+        return no.UnderMaintenance(node, booking.id, booking.begins_at, booking.ends_at, begun, task.has_known_end)
+    return no.Booked(booking.id, booking.begins_at, booking.ends_at, begun, task.has_known_end)
 
 
 def _under_maintenance(state: State, shape: Shape) -> Refusal | None:
@@ -293,9 +310,8 @@ def _under_maintenance(state: State, shape: Shape) -> Refusal | None:
             for number in record.device_groups:
                 if shape.eligible >> number & 1 and not state.index.open >> number & 1:
                     node = state.index.device_group(number).host.spec.id
-                    return no.UnderMaintenance(
-                        node, record.booking.id, record.booking.begins_at, record.booking.ends_at
-                    )
+                    booking = record.booking
+                    return no.UnderMaintenance(node, booking.id, booking.begins_at, booking.ends_at, has_begun=True)
     return None
 
 

@@ -175,6 +175,12 @@ class OpenTask:
         """
         return self.seconds_at(self.speed, now, side)
 
+    @property
+    def has_known_end(self) -> bool:
+        """Whether bookings know when it would end: from a timeout, or an estimate that is not from other work."""
+        estimate = self.estimate
+        return self.spec.timeout_seconds is not None or (estimate is not None and not estimate.from_other_work)
+
     def seconds_at(self, speed: float, now: float, side: Side = "high") -> float:
         """Return how much longer it would hold GPUs on which it has this speed."""
         left = UNKNOWN

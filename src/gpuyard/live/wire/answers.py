@@ -161,6 +161,10 @@ class ExplainAnswer(Struct, frozen=True):
     """Prediction from its declared workload, for each GPU model of the cluster."""
     more_ahead: bool = False
     """More tasks than `ahead` are ahead of it: the count stops at 10,000."""
+    may_be_overtaken: bool = False
+    """Smaller tasks may start before it, on GPUs that are too few for it."""
+    predicted_from_other_work: bool = False
+    """Fewer than ten tasks of its user, size and kind had ended when its run time was predicted."""
 
 
 # --- predictions --------------------------------------------------------------------------------------------------------

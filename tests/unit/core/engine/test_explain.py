@@ -46,10 +46,26 @@ def test_dependencies_come_before_a_hold_and_a_hold_before_all_else(cluster: Clu
     cluster.holds("then")
     assert cluster.why("then") == no.WaitingForTasks(TaskId(1), 1)
     cluster.finishes("first")
-    assert cluster.why("then") == no.OnHold()
+    assert cluster.why("then") == no.OnHold(cluster.numbers["then"])
     cluster.releases("then")
     assert cluster.why("then") == no.NodeTooSmall(9, 4)
     assert cluster.explains("then").starts_at is None
+
+
+@pytest.mark.parametrize(("backfill", "overtakes"), [("none", False), ("easy", True)])
+def test_smaller_tasks_go_before_one_that_waits_for_room_if_backfill_lets_them(backfill: str, overtakes: bool) -> None:
+    cluster = ClusterStory(backfill=backfill)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(
+        task("busy", gpus=3, timeout_seconds=60.0), task("large", gpus=4), task("small", timeout_seconds=9.0)
+    )
+    assert isinstance(cluster.why("large"), no.NoRoom)
+    assert cluster.explains("large").ahead == 0
+    assert cluster.explains("large").may_be_overtaken == overtakes
+    assert ("small" in cluster.running()) == overtakes
+    if overtakes:
+        cluster.submits(task("single"))
+        assert not cluster.explains("single").may_be_overtaken
 
 
 def test_back_off_shows_its_end(cluster: ClusterStory) -> None:
@@ -64,7 +80,7 @@ def test_a_task_suspended_on_request_is_on_hold_and_one_suspended_for_others_wai
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits(task("a", gpus=4, priority=10, preemption=Preemption.SUSPEND))
     cluster.tells(command.SuspendTask(cluster.numbers["a"]))
-    assert (cluster.why("a"), cluster.status("a")) == (no.OnHold(), TaskStatus.SUSPENDED)
+    assert (cluster.why("a"), cluster.status("a")) == (no.OnHold(cluster.numbers["a"]), TaskStatus.SUSPENDED)
     cluster.tells(command.ResumeTask(cluster.numbers["a"]))
     cluster.submits(task("b", gpus=4, priority=90))
     assert cluster.is_suspended("a")

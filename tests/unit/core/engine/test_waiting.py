@@ -247,9 +247,7 @@ def test_a_task_that_depends_on_another_says_on_which(cluster: ClusterStory) -> 
 def test_a_task_on_hold_says_so(cluster: ClusterStory) -> None:
     cluster.submits(task("busy", gpus=4), task("other", gpus=4), task("waits"))
     cluster.holds("waits")
-    assert told(cluster, "waits") == (
-        "The task is on hold. Release it with `gpuyard release` or POST /api/v1/tasks/ID/release."
-    )
+    assert told(cluster, "waits") == "The task is on hold. Release it with `gpuyard release task-3`."
 
 
 def test_a_task_that_failed_waits_for_an_instant(cluster: ClusterStory) -> None:

@@ -37,7 +37,7 @@ def _begin(ledger: Ledger, record: BookingRecord) -> None:
         drop_reservations_on(ledger, record)
     ledger.emit(events.BookingBegan(booking.id, tuple(late), tuple(cordoned)))
     for node in cordoned:
-        ledger.emit(events.NodeCordoned(node, draining=True))
+        ledger.emit(events.NodeCordoned(node, draining=True, reason=f"maintenance window booking-{booking.id}"))
     for task in victims:
         _stop(ledger, task, booking.id, may_suspend=not booking.maintenance)
 

@@ -295,6 +295,8 @@ async def explain_task(context: AppContext, request: Request) -> Response:
             list(found.model_ran_on) if found else [],
             told.forecasts,
             found is not None and found.more_ahead,
+            found is not None and found.may_be_overtaken,
+            found is not None and found.from_other_work,
         )
     )
 
