@@ -114,7 +114,7 @@ class LineTimes:
         if dropped:
             self._in_line = False
         parts: list[bytes] = []
-        stamp, until = b"", -1
+        stamp, until = b"", -1.0
         for line in _lines(data):
             if not self._in_line:
                 if offset >= until:

@@ -205,9 +205,14 @@ def test_a_piece_of_empty_lines_costs_one_look_for_each_time(
     before = output.stat().st_size
     writer.writes("\n" * 60_000, 30, noted=noted)
     writer.writes("\n" * 5_536, 31, noted=noted)
-    times, looks = reader(output), []
+    times, looks = reader(output), list[Path]()
     changed_at = output_times._changed_at
-    monkeypatch.setattr(output_times, "_changed_at", lambda path: looks.append(path) or changed_at(path))
+
+    def look(path: Path) -> float | None:
+        looks.append(path)
+        return changed_at(path)
+
+    monkeypatch.setattr(output_times, "_changed_at", look)
     shown = LineTimes(times, in_line=False).put_before(b"\n" * 65_536, before, 0).decode()
     first = 60_000 if noted else 0
     assert shown == stamped(30, "") * first + stamped(31, "") * (65_536 - first)
