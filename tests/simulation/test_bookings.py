@@ -448,6 +448,12 @@ def test_a_booking_has_a_longest_length_and_a_latest_begin(cluster: ClusterStory
     nodes = (NodeId("node-1"),)
     assert refused(cluster, ends_at=31 * 365 * day, nodes=nodes, maintenance=True) == no.BookingTooLong(11315.0, 90.0)
     assert refused(cluster, begins_at=401 * day, ends_at=402 * day) == no.BookingTooFar(401.0, 400.0)
+    for wrong, said in (
+        (refused(cluster, ends_at=90 * day + 1), "The booking is longer than 90 days, the maximum."),
+        (refused(cluster, begins_at=2912120 * day, ends_at=2912121 * day), "more than 400 days from now"),
+    ):
+        assert isinstance(wrong, Refusal)
+        assert said in wrong.sentence()
     cluster.decides_by(longest_booking_seconds=2 * day, book_ahead_seconds=3 * day)
     assert refused(cluster, ends_at=3 * day) == no.BookingTooLong(3.0, 2.0)
     assert cluster.books(1, begins=3 * day, ends=5 * day) == 1

@@ -4,7 +4,7 @@ import pytest
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.notice import Moment, TaskNotice
-from gpuyard.core.domain.values import Outcome
+from gpuyard.core.domain.values import Outcome, TaskId
 from gpuyard.core.engine import snapshot
 from gpuyard.core.engine.lifecycle import notices
 from gpuyard.testing import ClusterStory, task
@@ -108,7 +108,29 @@ def test_a_message_is_settled_once_and_survives_a_snapshot(cluster: ClusterStory
 
 
 def test_messages_are_bounded(cluster: ClusterStory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "MOST_PENDING", 2)
+    monkeypatch.setattr(notices, "MOST_PENDING", 4)
     cluster.submits(*(task(f"t{place}", notify=(TaskNotice((END,), HOOK),)) for place in range(3)))
     cluster.finishes("t0", "t1", "t2")
     assert pending(cluster) == [("t0", "end"), ("t1", "end")]
+    assert cluster.state.dropped_notices == {("team", ""): 1}
+    settle(cluster)
+    assert cluster.state.waiting_notices == {}
+
+
+def test_a_user_with_many_messages_leaves_room_for_those_of_others(
+    cluster: ClusterStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "MOST_PENDING", 8)
+    notify = tuple(TaskNotice((END,), f"cmd:sleep {number}", each=True) for number in range(8))
+    cluster.submits(task("flood", user="alice", notify=notify), task("other", user="bob", notify=notify[:1]))
+    cluster.finishes("flood", "other")
+    assert [name for name, _ in pending(cluster)] == ["flood"] * 4 + ["other"]
+    loaded = snapshot.load(snapshot.dump(cluster.state))
+    assert loaded.waiting_notices == cluster.state.waiting_notices == {("team", "alice"): 4, ("team", "bob"): 1}
+    settle(cluster)
+    assert cluster.state.waiting_notices == {}
+
+
+def test_a_message_of_an_older_journal_that_was_dropped_can_be_settled(cluster: ClusterStory) -> None:
+    notices.forget(cluster.state, (TaskId(4711), 0, END))
+    assert cluster.state.notices == {}

@@ -39,6 +39,8 @@ _KEY: Final = re.compile(r"[A-Za-z_+~][A-Za-z0-9_.\-/+~@]{0,99}")
 _INTEGER: Final = r"-?[0-9]{1,18}"
 _DECIMAL: Final = r"-?(?:[0-9]{1,18}(?:\.[0-9]{1,18})?|\.[0-9]{1,18})"
 _RANGE: Final = re.compile(rf"({_DECIMAL})\.\.({_DECIMAL})(?:\.\.({_DECIMAL}))?")
+_LIKE_RANGE: Final = re.compile(r"[-+]?\.?[0-9][0-9.eE+-]*\.\.[-+]?\.?[0-9][0-9.eE+-]*")
+"""Two numbers with `..` between them: nobody means that as one value."""
 _CALL: Final = re.compile(r"\s*(range|choice|glob|interval|linspace|logspace|uniform)\s*\((.*)\)?\s*")
 _TOKEN: Final = re.compile(r"\$\{[^}]*\}?|\{\{|\}\}|\{[^{}]*\}|\{")
 _SAFE: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
@@ -139,6 +141,11 @@ def _values(key: str, text: str) -> list[str]:
         if not item:
             raise WrongSweep(f"{key} has an empty value; remove the comma, or put the values into a file: {key}=@FILE.")
         found = _RANGE.fullmatch(item)
+        if not found and len(item) <= LONGEST_NAME and _LIKE_RANGE.fullmatch(item):
+            raise WrongSweep(
+                f"{key}={item} is not a range: write its numbers with at most 18 digits before and after the point, without "
+                f"an exponent, such as {key}=0..1..0.001; for a text, put it into a file: {key}=@FILE."
+            )
         values += _range(key, *found.groups()) if found else [item]
         if len(values) > MOST_POINTS:
             raise WrongSweep(f"{key} has more than {MOST_POINTS:,} values, the maximum of a sweep.")

@@ -1,11 +1,14 @@
 """Notices: whom to tell when a task starts, ends or fails, and what is still to be told."""
 
 from enum import StrEnum
+from typing import TypeAlias
 
 from gpuyard.core.domain.values import TaskId, Value
 
 MOST_NOTICES = 8
 """Maximum number of notices of a task."""
+Sender: TypeAlias = tuple[str, str]
+"""Tenant and user of a message."""
 
 
 class Moment(StrEnum):
@@ -47,6 +50,13 @@ class PendingNotice(Value, frozen=True):
     """Above 1: it is about an array with so many tasks."""
     ended: tuple[tuple[str, int], ...] = ()
     """For an array that has ended: number of tasks by status."""
+    tenant: str = ""
+    user: str = ""
+
+    @property
+    def sender(self) -> "Sender":
+        """Whose message it is."""
+        return self.tenant, self.user
 
 
 class ArrayProgress(Value, frozen=True):

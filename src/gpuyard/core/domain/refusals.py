@@ -563,7 +563,7 @@ class BookingTimes(Invalid, frozen=True):
 class BookingTooLong(Invalid, frozen=True):
     """A booking is longer than the cluster allows."""
 
-    text = "The booking is {days} days long; the maximum is {most} days. Book a shorter time, or several times."
+    text = "The booking is longer than {most} days, the maximum. Book a shorter time, or several times."
     days: float
     most: float
 
@@ -571,7 +571,9 @@ class BookingTooLong(Invalid, frozen=True):
 class BookingTooFar(Invalid, frozen=True):
     """A booking begins later than the cluster allows."""
 
-    text = "The booking begins in {days} days; it may begin in at most {most} days. Check the year, or book later."
+    text = (
+        "The booking begins more than {most} days from now, the latest that is allowed. Check the year, or book later."
+    )
     days: float
     most: float
 

@@ -7,6 +7,7 @@ everything are kept, so an engine that loads a snapshot continues from exactly t
 tasks again, so it may make new reservations, or use a right to preempt that has arisen with time.
 """
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -243,6 +244,7 @@ def _build(document: SnapshotDocument) -> State:
     _load_nodes(state, document.nodes)
     _load_bookings(state, document)
     state.notices = {(one.task, one.number, one.moment): one for one in document.notices}
+    state.waiting_notices = dict(Counter(one.sender for one in document.notices))
     state.arrays = {one.first: one for one in document.arrays}
     for row in document.tenants:
         usage = state.tenants[row.tenant.id] = TenantUsage(row.tenant, document.now)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gpuyard.core.domain import events
 from gpuyard.core.domain.booking import Booking
 from gpuyard.core.domain.causes import Cause, CauseKind
-from gpuyard.core.domain.notice import ArrayProgress, Moment, PendingNotice
+from gpuyard.core.domain.notice import ArrayProgress, Moment, PendingNotice, Sender
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.refusals import Booked
 from gpuyard.core.domain.settings import Backfill, Settings
@@ -181,6 +181,10 @@ class State:
         self.arrays: dict[TaskId, ArrayProgress] = {}
         """Arrays with notices of which tasks are open, by their first task."""
         # derived from the above, kept up to date
+        self.waiting_notices: dict[Sender, int] = {}
+        """Number of messages of each user that wait."""
+        self.dropped_notices: dict[Sender, int] = {}
+        """Number of messages that were dropped since this state was made or loaded."""
         self.booked: DeviceGroupMask = 0
         """Device groups of all bookings."""
         self.queue = Queue()

@@ -1,19 +1,24 @@
 """Runs the commands by which tasks tell of their start and end, as the user of the task and within limits.
 
 A task may have ended when its command runs, so the command is no part of an attempt: it holds no GPU, and neither the end of
-the task nor the next task on its GPUs waits for it. Time, output and number are bounded. `timeout` of the system ends the
-command also if the agent is killed meanwhile.
+the task nor the next task on its GPUs waits for it. Time, output and number are bounded. A process of its own
+(`notice_runner.py`) ends the command also if the agent is killed meanwhile.
 """
 
 import asyncio
+import json
 import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+
+from gpuyard.live.agent import notice_runner
+from gpuyard.live.agent.notice_runner import TIMED_OUT
 
 AT_ONCE = 4
 KILL_SECONDS = 5.0
@@ -21,9 +26,7 @@ KILL_SECONDS = 5.0
 MOST_OUTPUT_BYTES = 1 << 20
 SHOWN_BYTES = 300
 LOOK_SECONDS = 0.1
-_WORDS = 'cd -- "$1" 2>/dev/null || cd / ; exec timeout -k "$3" "$2" /bin/sh -c "$4"'
-"""The folder is entered as the user: a home on NFS may be closed to root."""
-_TIMED_OUT = 124, 128 + signal.SIGKILL, -signal.SIGKILL
+_TIMED_OUT = TIMED_OUT, -signal.SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +56,35 @@ class NoticeCommands:
 
 
 def _run(command: NoticeCommand) -> str:
-    words = ["/bin/sh", "-c", _WORDS, "sh", command.folder, f"{command.timeout_seconds:g}", f"{KILL_SECONDS:g}"]
-    uid, gid, groups = command.uid, command.gid, tuple(command.groups)
+    uid, gid = command.uid, command.gid
     if uid is not None and os.geteuid() not in {0, uid}:
         return f"The agent of this node is not root, so it cannot run commands as uid {uid}."
     changes = uid is not None and os.geteuid() == 0
+    order = json.dumps({
+        "shell": command.shell, "env": dict(command.env), "folder": command.folder, "timeout_seconds": command.timeout_seconds,
+        "kill_seconds": KILL_SECONDS, "uid": uid if changes else None, "gid": uid if gid is None else gid, "groups": list(command.groups),
+    })  # fmt: skip
     try:
-        child = subprocess.Popen(  # noqa: S603 - what a user has submitted, as that user
-            [*words, command.shell],
-            env=dict(command.env), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, umask=0o022, user=uid if changes else None,
-            group=(uid if gid is None else gid) if changes else None, extra_groups=groups if changes else None,
+        child = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter; without `user=`, so that nothing forks the agent
+            [sys.executable, "-I", "-S", "-X", "utf8", notice_runner.__file__],
+            cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
-    except (OSError, ValueError) as error:
+    except OSError as error:
         return f"The command could not be started: {error}."
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):
+        child.stdin.write(order.encode())
+        child.stdin.close()
     with child:
         try:
-            output, is_whole = _output_of(child, time.monotonic() + command.timeout_seconds + 2 * KILL_SECONDS)
+            output, is_whole = _output_of(child, time.monotonic() + command.timeout_seconds + 3 * KILL_SECONDS)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # what it has left behind
-        code = child.wait()
+            child.terminate()  # it ends everything that is left of the command
+            try:
+                code = child.wait(3 * KILL_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                code = child.wait()
     if not is_whole:
         return f"The command wrote more than {MOST_OUTPUT_BYTES >> 20} MiB, so it was ended."
     if code in _TIMED_OUT:

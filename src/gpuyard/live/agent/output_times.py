@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 
 from gpuyard.live.agent.outputs import size_of
@@ -85,13 +86,17 @@ class OutputTimesReader:
 
     def written_at(self, offset: int) -> float:
         """Return when the byte at this offset was written."""
+        return self.period_at(offset)[0]
+
+    def period_at(self, offset: int) -> tuple[float, float]:
+        """Return when the byte at this offset was written, and before which offset everything was written then."""
         if not self._lengths or offset >= self._lengths[-1]:
             self.refresh()
         first = bisect_right(self._lengths, offset)
         if first < len(self._ats):
-            return self._ats[first]
+            return self._ats[first], self._lengths[first]
         changed_at, now = _changed_at(self._output), time.time()
-        return now if changed_at is None else min(now, changed_at)
+        return (now if changed_at is None else min(now, changed_at)), inf
 
 
 class LineTimes:
@@ -109,9 +114,13 @@ class LineTimes:
         if dropped:
             self._in_line = False
         parts: list[bytes] = []
+        stamp, until = b"", -1.0
         for line in _lines(data):
             if not self._in_line:
-                parts.append(self._written(self._times.written_at(offset)))
+                if offset >= until:
+                    written, until = self._times.period_at(offset)
+                    stamp = self._written(written)
+                parts.append(stamp)
             parts.append(line)
             offset += len(line)
             self._in_line = not line.endswith(b"\n")

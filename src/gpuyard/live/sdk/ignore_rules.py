@@ -9,8 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.files import read_file, shown_path
+
 NAME = ".gpuyardignore"
+MOST_BYTES = 1 << 20
+LONGEST_LINE = 4096
 _NOTHING = re.compile(r"(?!)")
+_STAR, _DEEP = "*", "**/"
 
 
 class IgnoreRule(NamedTuple):
@@ -41,41 +47,92 @@ def rule_of(line: str) -> IgnoreRule | None:
 
 
 def _pattern(text: str, *, anchored: bool) -> re.Pattern[str]:
-    found, place = "" if anchored else "(?:.*/)?", 0
+    """Return an expression that takes time in proportion to the path, whatever the line.
+
+    What comes between two wildcards has a fixed length, so its first place can be kept for good: if the rest does not
+    match behind that, it does not match behind a later one. The same holds for folders between two `**/`.
+    """
+    tokens = _tokens(text)
+    if tokens is None:
+        return _NOTHING
+    parts = _split([*([] if anchored else [_DEEP]), *tokens], _DEEP)
+    parts = [part for place, part in enumerate(parts) if part or place in {0, len(parts) - 1}]
+    first, *between = [_of_names(part) for part in parts]
+    found = first
+    if between:
+        found += "".join(f"(?>(?:[^/]*/)*?{part})" for part in between[:-1]) + "(?:.*/)?" + between[-1]
+    return re.compile(found, re.DOTALL)
+
+
+def _tokens(text: str) -> list[str] | None:
+    """Return the wildcards of a line, and expressions of one character each; None if it matches nothing."""
+    tokens: list[str] = []
+    place = 0
     while place < len(text):
         at_start = place == 0 or text[place - 1] == "/"
         character = text[place]
         if at_start and text.startswith("**/", place):
-            found += "(?:.*/)?"
+            tokens.append(_DEEP)
             place += 3
         elif at_start and text[place:] == "**":
-            found += ".+"
+            tokens.append(".+")
             break
         elif character == "*":
-            found += "[^/]*"
+            tokens.append(_STAR)
             place += len(text[place:]) - len(text[place:].lstrip("*"))
         elif character == "?":
-            found += "[^/]"
+            tokens.append("[^/]")
             place += 1
         elif character == "[":
             end = text.find("]", place + (3 if text[place + 1 : place + 2] in {"!", "^"} else 2))
             if end < 0:
-                return _NOTHING
-            inside = text[place + 1 : end]
-            negated = inside[:1] in {"!", "^"}
-            listed = "".join(one if one == "-" or one.isalnum() else re.escape(one) for one in inside[negated:])
-            found += f"(?!/)[{'^' * negated}{listed}]"
+                return None
+            tokens.append(_listed(text[place + 1 : end]))
             place = end + 1
         elif character == "\\" and place + 1 < len(text):
-            found += re.escape(text[place + 1])
+            tokens.append(re.escape(text[place + 1]))
             place += 2
         else:
-            found += re.escape(character)
+            tokens.append(re.escape(character))
             place += 1
-    try:
-        return re.compile(found, re.DOTALL)
-    except re.error:  # such as the range [z-a], which matches nothing
-        return _NOTHING
+    return tokens
+
+
+def _listed(inside: str) -> str:
+    """Return the expression of `[…]`: one character. As for git, a range has its first sign also if it is above the last."""
+    negated = inside[:1] in {"!", "^"}
+    left, listed = inside[negated:], ""
+    while left:
+        listed += re.escape(left[0])
+        if left[1:2] == "-" and len(left) > 2:
+            if left[0] < left[2]:
+                listed += f"-{re.escape(left[2])}"
+            left = left[3:]
+        else:
+            left = left[1:]
+    return f"(?!/)[{'^' * negated}{listed}]"
+
+
+def _split(tokens: Sequence[str], at: str) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for token in tokens:
+        if token == at:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _of_names(tokens: Sequence[str]) -> str:
+    """Return the expression of a part without `**/`, name for name."""
+    return "/".join(_of_name(name) for name in _split(tokens, "/"))
+
+
+def _of_name(tokens: Sequence[str]) -> str:
+    first, *between = ["".join(part) for part in _split(tokens, _STAR)]
+    if not between:
+        return first
+    return first + "".join(f"(?>[^/]*?{part})" for part in between[:-1]) + "[^/]*" + between[-1]
 
 
 class IgnoreRules:
@@ -108,12 +165,25 @@ class IgnoreRules:
 
     def _rules_in(self, folder: str) -> list[IgnoreRule]:
         if folder not in self._of_folder:
-            try:
-                text = (self._folder / folder / NAME).read_text("utf-8-sig", "surrogateescape")
-            except OSError:
-                text = ""
-            self._of_folder[folder] = [*([] if folder else self._defaults), *_rules(text.split("\n"))]
+            lines = _lines(self._folder / folder / NAME)
+            self._of_folder[folder] = [*([] if folder else self._defaults), *_rules(lines)]
         return self._of_folder[folder]
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file, none if there is none; raise `WrongInput` if it is no file that a person wrote."""
+    try:
+        lines = read_file(path, largest=MOST_BYTES).decode("utf-8-sig", "surrogateescape").split("\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise WrongInput(f"{shown_path(path)}: {error.strerror or error}. Write a file there, or remove it.") from None
+    longest = max(range(len(lines)), key=lambda number: len(lines[number]))
+    if len(lines[longest]) > LONGEST_LINE:
+        raise WrongInput(
+            f"{shown_path(path)}, line {longest + 1}: it has more than {LONGEST_LINE:,} characters. Shorten or remove it."
+        )
+    return lines
 
 
 def _rules(lines: Sequence[str]) -> list[IgnoreRule]:

@@ -1,7 +1,9 @@
 """Commands that tell of a task: as its user, and bounded in time, output and number."""
 
 import asyncio
+import ctypes
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from gpuyard.live.agent.notice_commands import NoticeCommand, NoticeCommands
 from tests.acceptance.waiting import until
 
 ENV = {"PATH": os.defpath}
+HANDLERS: list[object] = []
+"""Kept: the C library calls them at each fork of this process."""
 
 
 def result(shell: str, folder: Path, *, seconds: float = 30.0, uid: int | None = None) -> str:
@@ -63,14 +67,55 @@ def test_a_command_that_writes_without_end_is_ended(tmp_path: Path) -> None:
 def test_what_a_command_leaves_behind_is_ended_and_not_waited_for(tmp_path: Path) -> None:
     assert result("sleep 300 & echo $! > pid", tmp_path) == ""
     pid = int((tmp_path / "pid").read_text())
+    until(lambda: is_over(pid), what="the process that was left behind has ended")
 
-    def is_over() -> bool:
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except FileNotFoundError:
-            return True
 
-    until(is_over, what="the process that was left behind has ended")
+def is_over(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("seconds", [30.0, 0.7], ids=["after-its-end", "after-its-time"])
+def test_a_process_that_has_left_its_session_and_its_variables_does_not_outlive_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(notice_commands, "KILL_SECONDS", 0.5)
+    wait = "while [ ! -s pid ]; do sleep 0.02; done" + ("; sleep 60" if seconds < 1 else "")
+    shell = f"(setsid env -i sh -c 'echo $$ > part; mv part pid; sleep 300; :' &) ; {wait}"
+    assert result(shell, tmp_path, seconds=seconds) == ("" if seconds > 1 else "The command was ended after 0.7 s.")
+    pid = int((tmp_path / "pid").read_text())
+    try:
+        assert is_over(pid)
+    finally:
+        if not is_over(pid):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def test_no_fork_handler_of_the_agent_runs(tmp_path: Path) -> None:
+    """Handlers of libraries with threads, such as those of gRPC, can crash the child before it has executed anything."""
+    forks = ctypes.CDLL(None)
+    handler = ctypes.CFUNCTYPE(None)(lambda: ran.append(1))
+    ran: list[int] = []
+    assert forks.__register_atfork(handler, None, None, None) == 0
+    HANDLERS.append(handler)
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert ran == [1], "the handler sees a fork"
+    assert result("touch it", tmp_path, uid=os.geteuid()) == ""
+    assert (tmp_path / "it").exists()
+    assert ran == [1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_variables_of_a_user_change_nothing_in_the_process_that_is_root(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    env = ENV | {"LD_PRELOAD": "/nothing.so", "PYTHONPATH": str(tmp_path), "PYTHONVERBOSE": "1"}
+    command = NoticeCommand("tr '\\0' '\\n' < /proc/$PPID/environ > of_parent; true", env, str(tmp_path), 30.0, 0)
+    assert asyncio.run(NoticeCommands().run(command)) == ""
+    assert "LD_PRELOAD=/nothing.so" not in (tmp_path / "of_parent").read_text().splitlines()
 
 
 def test_a_command_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuyard.live.agent import output_times
 from gpuyard.live.agent.identity import Identities
 from gpuyard.live.agent.launch_builder import LaunchBuilder
 from gpuyard.live.agent.output_times import MARK, LineTimes, OutputTimesReader, begin_to_note, starts_in_line
@@ -195,6 +196,27 @@ def test_lines_get_their_times_however_the_pieces_are_cut(output: Path) -> None:
         lines = LineTimes(reader(output), in_line=False)
         parts = [lines.put_before(whole[at : at + size], at, 0) for at in range(0, len(whole), size)]
         assert b"".join(parts).decode() == expected
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_piece_of_empty_lines_costs_one_look_for_each_time(
+    output: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch, noted: bool
+) -> None:
+    before = output.stat().st_size
+    writer.writes("\n" * 60_000, 30, noted=noted)
+    writer.writes("\n" * 5_536, 31, noted=noted)
+    times, looks = reader(output), list[Path]()
+    changed_at = output_times._changed_at
+
+    def look(path: Path) -> float | None:
+        looks.append(path)
+        return changed_at(path)
+
+    monkeypatch.setattr(output_times, "_changed_at", look)
+    shown = LineTimes(times, in_line=False).put_before(b"\n" * 65_536, before, 0).decode()
+    first = 60_000 if noted else 0
+    assert shown == stamped(30, "") * first + stamped(31, "") * (65_536 - first)
+    assert len(looks) <= 1
 
 
 def test_a_carriage_return_begins_no_line(output: Path) -> None:

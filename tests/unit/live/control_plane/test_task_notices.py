@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from msgspec import json
+from structlog.testing import capture_logs
 
 from gpuyard.core.domain.notice import Moment, PendingNotice, TaskNotice
 from gpuyard.core.domain.values import TaskId, TaskStatus
@@ -200,6 +201,54 @@ def test_a_command_of_a_task_that_never_ran_is_given_up() -> None:
     service = service_of(answered(7, TaskStatus.CANCELLED), run)
     tried = asyncio.run(service._try(PendingNotice(TaskId(7), 0, Moment.END, "cmd:./done", 5.0), 1))
     assert tried.result == (False, "The task never ran on a node that could run the command.")
+
+
+def test_slow_commands_of_one_user_delay_neither_those_of_others_nor_messages() -> None:
+    ran: list[str] = []
+
+    async def story() -> None:
+        never, on_way = asyncio.Event(), {"a": 0, "b": 0}
+
+        async def run(task: TaskAnswer, shell: str, *_: object) -> str:
+            ran.append(f"{task.node_ids[0]} {shell}")
+            on_way[task.node_ids[0]] += 1
+            assert on_way[task.node_ids[0]] <= 4
+            await never.wait()
+            return ""
+
+        async def known(task: TaskId) -> tuple[None, bytes]:
+            node = "b" if task == 3 else "a"
+            return None, json.encode(answered(task, TaskStatus.SUCCESS, attempts=1, node_ids=[node]))
+
+        service = TaskNotices(
+            cast(Any, None), cast(Any, SimpleNamespace(answer=known)), cast(Any, None), POLICY,
+            clock=lambda: 7.0, run_beside=run,
+        )  # fmt: skip
+        slow = [PendingNotice(TaskId(1), n, Moment.END, "cmd:slow", 5.0, tenant="t", user="al") for n in range(9)]
+        bobs = [PendingNotice(TaskId(n), 0, Moment.END, f"cmd:bob{n}", 5.0, tenant="t", user="bob") for n in (2, 3)]
+        service._begin([*slow, *bobs])
+        assert (service._busy[True, ("t", "al")], service._busy[True, ("t", "bob")]) == (4, 2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        for sending in service._sending.values():
+            sending.cancel()
+
+    asyncio.run(story())
+    assert "b bob3" in ran
+    assert len([one for one in ran if one.startswith("a")]) == 4
+    assert "a bob2" in ran, "it takes its turn, although four were there before it"
+
+
+def test_dropped_messages_are_told_of_in_the_log() -> None:
+    service = service_of(answered(7, TaskStatus.SUCCESS), None)
+    with capture_logs() as told:
+        service._tell_of_dropped({("t", "al"): 5})
+        service._tell_of_dropped({("t", "al"): 5, ("t", "bob"): 2})
+        service._tell_of_dropped({("t", "al"): 8, ("t", "bob"): 2})
+    assert [(one["event"], one["user"], one["count"]) for one in told] == [
+        ("task_notices_dropped", "bob", 2),
+        ("task_notices_dropped", "al", 3),
+    ]
 
 
 def service_of(task: TaskAnswer, run: Any) -> TaskNotices:

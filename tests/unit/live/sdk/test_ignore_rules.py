@@ -2,10 +2,13 @@
 
 import os
 import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
+from gpuyard.core.domain.errors import WrongInput
 from gpuyard.live.sdk.ignore_rules import IgnoreRules
 
 FILES = (
@@ -77,6 +80,49 @@ def test_defaults_come_first(tmp_path: Path) -> None:
     ]
 
 
-def test_a_question_mark_is_a_character_and_a_wrong_range_matches_nothing(tmp_path: Path) -> None:
-    made(tmp_path, **{"": ["caf?.txt", "file[z-a]"]})
+def test_a_question_mark_is_a_character(tmp_path: Path) -> None:
+    made(tmp_path, **{"": ["caf?.txt"]})
     assert set(FILES) - kept(tmp_path) == {"café.txt"}
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("*a" * 14 + "b", "a" * 200),
+        ("**/" * 12 + "x", "/".join(["d"] * 300)),
+        ("**/*a*a/" * 9 + "x", "/".join(["a" * 50] * 20)),
+    ],
+    ids=["stars", "folders", "both"],
+)
+def test_no_line_takes_long(line: str, name: str) -> None:
+    """In a process of its own: an expression that goes back and forth cannot be interrupted."""
+    asks = "import sys; from gpuyard.live.sdk.ignore_rules import rule_of; print(rule_of(sys.argv[1]).paths.fullmatch(sys.argv[2]))"
+    done = subprocess.run(
+        [sys.executable, "-c", asks, line, name], capture_output=True, text=True, timeout=10, check=True
+    )
+    assert done.stdout == "None\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["file[a--b]1", "file[[1]", "file[1--]", "file[a&&1]", "file[1||2]", "file[1~~2]", "file[z-a]", "file[!z-a]"],
+)
+def test_signs_in_brackets_are_signs(line: str, tmp_path: Path) -> None:
+    made(tmp_path, **{"": [line]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kept(tmp_path) == kept_by_git(tmp_path)
+
+
+def test_a_list_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / ".gpuyardignore"
+    for make, said in (
+        (lambda: os.mkfifo(path), "this is a pipe, not a file"),
+        (lambda: path.symlink_to("/dev/zero"), "this is a device, not a file"),
+        (lambda: path.write_bytes(b"\n" * ((1 << 20) + 1)), "it is larger than 1 MiB"),
+        (lambda: path.write_text("x\n" + "*" * 4097), "line 2: it has more than 4,096 characters"),
+    ):
+        make()
+        with pytest.raises(WrongInput, match=said):
+            IgnoreRules(tmp_path).leaves_out("a", is_folder=False)
+        path.unlink()

@@ -7,7 +7,7 @@ from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.engine.apply.checks import checked_transition, open_task
 from gpuyard.core.engine.lifecycle.barriers import leave_barriers, pass_barriers, wait_for_prerequisites
-from gpuyard.core.engine.lifecycle.notices import note_end
+from gpuyard.core.engine.lifecycle.notices import forget, note_end
 from gpuyard.core.engine.lifecycle.run_limits import join_coming, leave, set_limit
 from gpuyard.core.engine.phases import Ended, Running, Settling, Suspended, Waiting
 from gpuyard.core.engine.state import PREEMPTING, State
@@ -137,4 +137,4 @@ def apply_run_limit_set(state: State, event: events.RunLimitSet) -> None:
 
 def apply_notice_settled(state: State, event: events.NoticeSettled) -> None:
     """Forget a message that was delivered or given up."""
-    del state.notices[event.task, event.number, event.moment]
+    forget(state, (event.task, event.number, event.moment))

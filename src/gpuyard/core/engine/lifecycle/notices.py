@@ -7,8 +7,12 @@ from gpuyard.core.domain.values import TaskId, TaskStatus
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import OpenTask
 
-MOST_PENDING = 10_000
-"""Maximum number of messages that wait; further ones are dropped, so that a receiver that is away costs no memory."""
+MOST_PENDING = 20_000
+"""Maximum number of messages that wait, so that a receiver that is away costs no memory; further ones are dropped.
+
+A user may have as many as there is room left: one alone has half of the room, two have a third each, and there is always
+room for another one.
+"""
 FAILED = (TaskStatus.FAILED, TaskStatus.TIMEOUT)
 
 
@@ -22,6 +26,7 @@ def note_start(state: State, task: OpenTask) -> None:
         if Moment.START in notice.on and (alone or (progress is not None and not progress.started)):
             _add(
                 state,
+                task,
                 PendingNotice(
                     task.id, number, Moment.START, notice.target, state.now, _about(notice.each, notice.count)
                 ),
@@ -48,10 +53,10 @@ def note_end(state: State, task: OpenTask, status: TaskStatus) -> None:
         if Moment.END in notice.on and (alone or done):
             told = progress.ended if progress is not None and not alone else ()
             count = _about(notice.each, notice.count)
-            _add(state, PendingNotice(task.id, number, Moment.END, notice.target, state.now, count, told))
+            _add(state, task, PendingNotice(task.id, number, Moment.END, notice.target, state.now, count, told))
         elif Moment.FAIL in notice.on and (failed if alone else first_failure):
             count = _about(notice.each, notice.count)
-            _add(state, PendingNotice(task.id, number, Moment.FAIL, notice.target, state.now, count))
+            _add(state, task, PendingNotice(task.id, number, Moment.FAIL, notice.target, state.now, count))
 
 
 def _about(each: bool, count: int) -> int:
@@ -71,6 +76,23 @@ def _keep(state: State, progress: ArrayProgress) -> None:
     state.arrays[progress.first] = progress
 
 
-def _add(state: State, pending: PendingNotice) -> None:
-    if len(state.notices) < MOST_PENDING:
+def _add(state: State, task: OpenTask, pending: PendingNotice) -> None:
+    pending = replace(pending, tenant=str(task.spec.tenant), user=task.spec.user)
+    waiting = state.waiting_notices.get(pending.sender, 0)
+    if waiting < MOST_PENDING - len(state.notices):
         state.notices[pending.task, pending.number, pending.moment] = pending
+        state.waiting_notices[pending.sender] = waiting + 1
+    else:
+        state.dropped_notices[pending.sender] = state.dropped_notices.get(pending.sender, 0) + 1
+
+
+def forget(state: State, key: tuple[TaskId, int, Moment]) -> None:
+    """Forget a message that was delivered or given up. With another limit it may have been dropped."""
+    pending = state.notices.pop(key, None)
+    if pending is None:
+        return
+    left = state.waiting_notices[pending.sender] - 1
+    if left:
+        state.waiting_notices[pending.sender] = left
+    else:
+        del state.waiting_notices[pending.sender]

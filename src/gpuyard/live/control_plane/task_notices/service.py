@@ -6,13 +6,18 @@ asked `len(RETRY_SECONDS) + 1` times by one scheduler; a message older than `OLD
 
 A command is a message, too: the node of the last attempt runs it as the user of the task. If it has run, it is over,
 whatever its exit code; it is repeated only if the node could not be asked.
+
+Users take turns: who has the fewest messages on the way is next. Commands have lanes of their own, a few for each user and
+for each node, so that slow ones delay neither the messages nor the commands of others.
 """
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakValueDictionary
 
 import structlog
 from msgspec import json
@@ -20,7 +25,7 @@ from msgspec import json
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.events import AttemptStarted, TaskEnded
-from gpuyard.core.domain.notice import Moment, PendingNotice
+from gpuyard.core.domain.notice import Moment, PendingNotice, Sender
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.records import Record
@@ -38,8 +43,10 @@ from gpuyard.live.wire.tasks import format_task_id
 RETRY_SECONDS = (2.0, 10.0, 60.0, 300.0)
 """Time before each further try."""
 OLDEST_SECONDS = 6 * 3600.0
-AT_ONCE, COMMANDS_AT_ONCE = 8, 4
-"""Number of messages that are sent at the same time, and how many of them are commands."""
+AT_ONCE = 8
+"""Number of messages other than commands that are sent at the same time."""
+COMMANDS_AT_ONCE, COMMANDS_OF_USER, COMMANDS_OF_NODE = 256, 4, 4
+"""Number of commands at the same time: all, those of one user, those on one node."""
 COMMAND_SECONDS = 60.0
 """How long a command may run."""
 STORAGE_SECONDS = 5.0
@@ -47,8 +54,6 @@ STORAGE_SECONDS = 5.0
 
 log = structlog.get_logger()
 _Key = tuple[TaskId, int, Moment]
-_Sending = tuple[TaskId, int, Moment, bool]
-"""A message that is being sent, and whether it is a command."""
 RunBeside = Callable[[TaskAnswer, str, Mapping[str, str], float], Awaitable[str]]
 """Runs a command where a task ran, and returns why it failed."""
 _decode = json.Decoder(TaskAnswer).decode
@@ -84,7 +89,12 @@ class TaskNotices:
         self._external_url = external_url
         self._wake = asyncio.Event()
         self._tried: dict[_Key, _Tried] = {}
-        self._sending: dict[_Sending, asyncio.Task[None]] = {}
+        self._sending: dict[_Key, asyncio.Task[None]] = {}
+        self._busy: Counter[tuple[bool, Sender]] = Counter()
+        """Messages that are being sent: whether they are commands, and whose."""
+        self._node_lanes: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._dropped: dict[Sender, int] | None = None
+        """Dropped messages that were told of; None: those of an earlier scheduler are not known."""
 
     def hear(self, records: Sequence[Record]) -> None:
         """Look for messages if a task with notices has started or ended."""
@@ -111,38 +121,57 @@ class TaskNotices:
                 async with asyncio.timeout(self._pause()):
                     await self._wake.wait()
             self._wake.clear()
-            pending = await self._queries.look(_pending)
+            pending, dropped = await self._queries.look(_pending)
+            self._tell_of_dropped(dropped)
             keys = {(one.task, one.number, one.moment) for one in pending}
             self._tried = {key: tried for key, tried in self._tried.items() if key in keys}
             due = [one for one in pending if self._is_due(one)]
             self._begin(due)
 
-    def _begin(self, due: Sequence[PendingNotice]) -> None:
-        """Send as many messages as may be sent at the same time; commands take longer, and leave room for the others."""
-        for one in due:
-            commands = sum(key[3] for key in self._sending)
-            if len(self._sending) >= AT_ONCE:
-                return
-            is_command = one.target.startswith(COMMAND)
-            if is_command and commands >= COMMANDS_AT_ONCE:
-                continue
-            key = (one.task, one.number, one.moment, is_command)
-            self._sending[key] = sending = asyncio.create_task(self._handle(one))
-            sending.add_done_callback(partial(self._sent, key))
+    def _tell_of_dropped(self, dropped: dict[Sender, int]) -> None:
+        for sender, count in dropped.items() if self._dropped is not None else ():
+            if more := count - (self._dropped or {}).get(sender, 0):
+                log.warning("task_notices_dropped", tenant=sender[0], user=sender[1], count=more)
+        self._dropped = dropped
 
-    def _sent(self, key: _Sending, _: "asyncio.Task[None]") -> None:
+    def _begin(self, due: Sequence[PendingNotice]) -> None:
+        """Send as many messages as may be sent at the same time."""
+        waiting: dict[bool, dict[Sender, deque[PendingNotice]]] = {False: {}, True: {}}
+        for one in due:
+            waiting[_is_command(one)].setdefault(one.sender, deque()).append(one)
+        for is_command, most in ((False, AT_ONCE), (True, COMMANDS_AT_ONCE)):
+            users = waiting[is_command]
+            free = most - sum(count for (commands, _), count in self._busy.items() if commands == is_command)
+            while free > 0 and users:
+                sender = min(users, key=lambda one: self._busy[is_command, one])
+                if is_command and self._busy[is_command, sender] >= COMMANDS_OF_USER:
+                    break
+                self._start(users[sender].popleft())
+                free -= 1
+                if not users[sender]:
+                    del users[sender]
+
+    def _start(self, one: PendingNotice) -> None:
+        key, lane = (one.task, one.number, one.moment), (_is_command(one), one.sender)
+        self._busy[lane] += 1
+        self._sending[key] = sending = asyncio.create_task(self._handle(one))
+        sending.add_done_callback(partial(self._sent, key, lane))
+
+    def _sent(self, key: _Key, lane: tuple[bool, Sender], _: "asyncio.Task[None]") -> None:
         self._sending.pop(key, None)
+        self._busy[lane] -= 1
+        if not self._busy[lane]:
+            del self._busy[lane]
         self._wake.set()
 
     def _pause(self) -> float | None:
         """Return the seconds until a message is tried again; None: none is."""
-        sending = {key[:3] for key in self._sending}
-        instants = [tried.again_at for key, tried in self._tried.items() if key not in sending]
+        instants = [tried.again_at for key, tried in self._tried.items() if key not in self._sending]
         return max(0.0, min(instants) - self._clock()) if instants else None
 
     def _is_due(self, pending: PendingNotice) -> bool:
         key = (pending.task, pending.number, pending.moment)
-        if (*key, pending.target.startswith(COMMAND)) in self._sending:
+        if key in self._sending:
             return False
         tried = self._tried.get(key)
         return tried is None or tried.again_at <= self._clock()
@@ -191,7 +220,7 @@ class TaskNotices:
             raise TargetForbidden(wrong)
         found = await self._queries.answer(pending.task)
         task = None if found is None else _decode(found[1])
-        if pending.target.startswith(COMMAND):
+        if _is_command(pending):
             await self._run(pending, task)
             return
         if pending.target.startswith(MAIL):
@@ -218,13 +247,22 @@ class TaskNotices:
         if task is None or not task.attempts or not task.node_ids:
             raise NotTriedAgain("The task never ran on a node that could run the command.")
         env = variables_of(pending, task)
+        node = task.node_ids[0]
+        lanes = self._node_lanes.get(node)
+        if lanes is None:
+            lanes = self._node_lanes[node] = asyncio.Semaphore(COMMANDS_OF_NODE)
         try:
-            failed = await self._run_beside(task, pending.target.removeprefix(COMMAND), env, COMMAND_SECONDS)
+            async with lanes:  # the time of a command that waits does not run, as it would on the node
+                failed = await self._run_beside(task, pending.target.removeprefix(COMMAND), env, COMMAND_SECONDS)
         except GpuyardError as error:  # the node is not connected
             raise NotDelivered(one_line(str(error))) from None
         if failed:
             raise NotTriedAgain(one_line(failed))
 
 
-def _pending(state: State, now: float) -> list[PendingNotice]:  # noqa: ARG001
-    return list(state.notices.values())
+def _is_command(pending: PendingNotice) -> bool:
+    return pending.target.startswith(COMMAND)
+
+
+def _pending(state: State, now: float) -> tuple[list[PendingNotice], dict[Sender, int]]:  # noqa: ARG001
+    return list(state.notices.values()), dict(state.dropped_notices)
