@@ -90,6 +90,8 @@ from gpuyard.core.replication.outputs import (
 from gpuyard.core.replication.reign import NOT_DUE, Reign
 from gpuyard.core.replication.timing import Timing
 
+LEAST_PAUSE = 0.05
+"""Part of `Timing.answers_within` between two canvasses, whatever voters say about their leases."""
 MOST_EPOCHS_AHEAD = 1_000_000
 """An epoch further ahead is a lie: each one is an election."""
 
@@ -482,8 +484,9 @@ class Replica:
         outputs = self._follow(now)
         if candidacy.round is Round.CANVASS:
             again_at = candidacy.asks_again_at(self.record.membership)
+            earliest = candidacy.asked_at + self._timing.answers_within * LEAST_PAUSE
             latest = now + self._timing.renew_every
-            self._stands_at = latest if again_at is None else min(again_at, latest)
+            self._stands_at = latest if again_at is None else max(earliest, min(again_at, latest))
             return outputs
         return [*outputs, *self._tell(candidacy.asked, ReleaseLease(self.name, candidacy.epoch))]
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from gpuyard.core.replication.candidacy import Candidacy
 from gpuyard.core.replication.log import LogEntry
 from gpuyard.core.replication.membership import FEWEST_VOTERS, Membership, founding_membership
 from gpuyard.core.replication.messages import (
@@ -602,6 +603,22 @@ def test_a_candidate_asks_again_when_the_leases_of_a_majority_end() -> None:
     assert story.replica.reign is None
     story.passes(0.002)
     assert story.replica.reign is not None
+
+
+def test_a_voter_whose_lease_always_ends_at_once_does_not_let_a_candidate_ask_without_a_pause() -> None:
+    membership = Membership(0, 0, frozenset({"A", "B"}), VOTERS, VOTERS)
+    story = Story(membership)
+    story.voters.clear()
+    canvasses = 0
+    story.passes(1.0)
+    while story.now < 2.0:
+        canvasses += 1
+        assert canvasses < 50, "it asks without a pause"
+        for voter, free_in in (("v1", 0.0), ("v2", 1e-9)):
+            story.does(story.replica.receive(story.now, CanvassAnswer(voter, free_in, 0, membership)))
+        story.passes(story.replica.next_tick() - story.now)
+        if not isinstance(story.replica.role, Candidacy):
+            story.passes(story.replica.next_tick() - story.now)
 
 
 def test_a_candidate_without_a_majority_asks_again_after_an_interval() -> None:
