@@ -36,7 +36,7 @@ from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # this file runs without gpuyard and with old versions of Python
-    from typing import Any, NoReturn
+    from typing import IO, Any, NoReturn
 
 JSON, DATA = 0, 1
 """Kinds of frames: a JSON object; or output and input of a rank (its number and 0, 1 or 2 precede the bytes)."""
@@ -175,13 +175,28 @@ def _keep_alive(writer: asyncio.StreamWriter) -> None:
 
 
 class Rank:
-    """One process of a step."""
+    """One process of a step.
 
-    def __init__(self, number: int, process: asyncio.subprocess.Process) -> None:
+    It is not reaped before `clear`, even if it has ended long ago: until then its number, which is that of its process
+    group, is given to no other process, so that signals reach only what the rank has started.
+    """
+
+    def __init__(self, number: int, process: subprocess.Popen[bytes]) -> None:
         self.number = number
         self.process = process
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Its exit code; or, negative, the signal that ended it."""
         self.reading: list[asyncio.Task[None]] = []
+        self.pipes: list[asyncio.ReadTransport] = []
         self._is_over = False
+
+    def look(self) -> None:
+        """Find out whether the rank has ended, without reaping it."""
+        if self._is_over or self.ended.done():
+            return
+        found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if found is not None:
+            self.ended.set_result(found.si_status if found.si_code == os.CLD_EXITED else -found.si_status)
 
     def signal(self, number: int) -> None:
         """Send a signal to the rank and what it has started."""
@@ -190,9 +205,19 @@ class Rank:
                 os.killpg(self.process.pid, number)
 
     def clear(self) -> None:
-        """End what the rank has left behind. Later its number may be that of other processes."""
+        """End what the rank has left behind, and reap it. From then on its number may be that of other processes."""
         self.signal(signal.SIGKILL)
         self._is_over = True
+        self.process.poll()
+
+    def close(self) -> None:
+        """Leave the rank with all that belongs to it."""
+        self.clear()
+        for pipe in self.pipes:
+            pipe.close()
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
 
 
 class StepMember:
@@ -201,11 +226,13 @@ class StepMember:
     def __init__(self, host: str, port: int, key: bytes, rank: int) -> None:
         self._host, self._port, self._key, self._rank = host, port, key, rank
         self._steps: set[asyncio.Task[None]] = set()
+        self._ranks: set[Rank] = set()
         self.stopping = False
         """The job is being ended."""
 
     async def serve(self) -> int:
         """Serve until the job ends; return the exit code of this part of it."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._look)
         give_up_at, why = time.monotonic() + JOIN_SECONDS, ""
         while True:
             line, why = await self._connected()
@@ -221,6 +248,10 @@ class StepMember:
                       "The nodes of a job must reach each other by TCP.", file=sys.stderr, flush=True)  # fmt: skip
                 return await self._left(1)
             await asyncio.sleep(0.2)
+
+    def _look(self) -> None:
+        for rank in self._ranks:
+            rank.look()
 
     async def _left(self, code: int) -> int:
         """Let the ranks of the last steps end."""
@@ -271,6 +302,8 @@ class StepMember:
             words = await line.words()
             if words is not None:
                 ranks += await started(line, words)
+                self._ranks.update(ranks)
+                self._look()
                 waiting = asyncio.ensure_future(self._until_ended(line, ranks))
                 hearing = asyncio.ensure_future(_hear(line, ranks))
                 await asyncio.wait({waiting, hearing}, return_when=asyncio.FIRST_COMPLETED)
@@ -280,13 +313,14 @@ class StepMember:
                 await waiting
         finally:
             for rank in ranks:
-                rank.clear()
+                rank.close()
+            self._ranks.difference_update(ranks)
             line.close()
 
     @staticmethod
     async def _until_ended(line: StepConnection, ranks: list[Rank]) -> None:
         async def one(rank: Rank) -> None:
-            code = await rank.process.wait()
+            code = await rank.ended
             if rank.reading:
                 await asyncio.wait(rank.reading, timeout=0.1)
             await line.send(told(rank=rank.number, code=code))
@@ -347,9 +381,9 @@ async def started(line: StepConnection, words: dict[str, Any]) -> list[Rank]:
                 files.append(out := _opened(each["out"], folder))
             if each["err"]:
                 files.append(err := _opened(each["err"], folder))
-            process = await asyncio.create_subprocess_exec(
-                *words["argv"], stdin=subprocess.PIPE if each["input"] else subprocess.DEVNULL, stdout=out, stderr=err,
-                env={**env, **each["env"]}, cwd=folder, preexec_fn=prepare, limit=2 * PIECE_BYTES,
+            process = subprocess.Popen(
+                words["argv"], stdin=subprocess.PIPE if each["input"] else subprocess.DEVNULL, stdout=out, stderr=err,
+                env={**env, **each["env"]}, cwd=folder, preexec_fn=prepare, bufsize=0,
             )  # fmt: skip
         except (OSError, StepRefused, ValueError, subprocess.SubprocessError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -364,7 +398,7 @@ async def started(line: StepConnection, words: dict[str, Any]) -> list[Rank]:
         rank = Rank(number, process)
         for stream, pipe in ((1, process.stdout), (2, process.stderr)):
             if pipe is not None:
-                rank.reading.append(asyncio.ensure_future(_pass_on(line, number, stream, pipe)))
+                rank.reading.append(asyncio.ensure_future(_pass_on(line, rank, stream, pipe)))
         ranks.append(rank)
     return ranks
 
@@ -375,10 +409,15 @@ def _opened(path: str, folder: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
 
 
-async def _pass_on(line: StepConnection, rank: int, stream: int, pipe: asyncio.StreamReader) -> None:
+async def _pass_on(line: StepConnection, rank: Rank, stream: int, pipe: IO[bytes]) -> None:
+    reader = asyncio.StreamReader(limit=2 * PIECE_BYTES)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    rank.pipes.append(transport)
     while True:
-        data = await pipe.read(PIECE_BYTES)
-        if not data or not await line.send(piece(rank, stream, data)):
+        data = await reader.read(PIECE_BYTES)
+        if not data or not await line.send(piece(rank.number, stream, data)):
             return
 
 
@@ -410,13 +449,27 @@ async def _hear(line: StepConnection, ranks: list[Rank]) -> None:
 async def _type(line: StepConnection, rank: Rank, given: asyncio.Queue[bytes]) -> None:
     pipe = rank.process.stdin
     assert pipe is not None
+    os.set_blocking(pipe.fileno(), False)
     while data := await given.get():
+        rest = memoryview(data)
         with contextlib.suppress(OSError):  # it does not read any more
-            if not pipe.is_closing():
-                pipe.write(data)
-                await pipe.drain()
+            while rest:
+                try:
+                    rest = rest[os.write(pipe.fileno(), rest) :]
+                except BlockingIOError:
+                    await _writable(pipe.fileno())
         await line.send(told(took=len(data)))
     pipe.close()
+
+
+async def _writable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_writer(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_writer(descriptor)
 
 
 async def _end(ranks: list[Rank]) -> None:
@@ -424,9 +477,8 @@ async def _end(ranks: list[Rank]) -> None:
     for rank in ranks:
         rank.signal(signal.SIGTERM)
         rank.signal(signal.SIGCONT)
-    waiting = [asyncio.ensure_future(rank.process.wait()) for rank in ranks]
-    if waiting:
-        await asyncio.wait(waiting, timeout=_grace())
+    if ranks:
+        await asyncio.wait([rank.ended for rank in ranks], timeout=_grace())
     for rank in ranks:
         rank.signal(signal.SIGKILL)
 

@@ -162,3 +162,15 @@ def test_a_node_without_python_says_so(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "needs Python 3.8 or newer with ssl on each of them" in done.stderr
+
+
+def test_the_number_of_a_rank_that_has_ended_stays_its_own_while_it_is_signalled(tmp_path: Path) -> None:
+    """Otherwise the signals at the end of the step would reach another process group, to which the number was given."""
+    body = (
+        "srun -N1 -n2 bash -c '[ $SLURM_PROCID = 0 ] || { echo $$ >one; exit 0; }; until [ -s one ]; do sleep 0.05; done; "
+        'read -r pid <one; while read -r _ _ state _ <"/proc/$pid/stat" && [ $state != Z ]; do sleep 0.05; done 2>/dev/null; '
+        "sleep 0.5; [ -e /proc/$pid ] && echo kept'\n"
+        "[ -e /proc/$(cat one) ] || echo gone"
+    )
+    first, _ = ran_on_two(tmp_path, "-n 2", body)
+    assert first.stdout == "kept\ngone\n", first.stderr
