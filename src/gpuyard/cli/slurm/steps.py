@@ -381,9 +381,9 @@ async def started(line: StepConnection, words: dict[str, Any]) -> list[Rank]:
                 files.append(out := _opened(each["out"], folder))
             if each["err"]:
                 files.append(err := _opened(each["err"], folder))
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603 - what the user asks for
                 words["argv"], stdin=subprocess.PIPE if each["input"] else subprocess.DEVNULL, stdout=out, stderr=err,
-                env={**env, **each["env"]}, cwd=folder, preexec_fn=prepare, bufsize=0,
+                env={**env, **each["env"]}, cwd=folder, preexec_fn=prepare, bufsize=0,  # noqa: PLW1509 - it takes no locks
             )  # fmt: skip
         except (OSError, StepRefused, ValueError, subprocess.SubprocessError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -49,6 +49,7 @@ from gpuyard.live.wire.limits import (
     Title,
 )
 from gpuyard.live.wire.notices import NoticeText, notice_of
+from gpuyard.live.wire.setup_command import with_setup
 
 HIGH = (TaskClass.ONLINE, 80)
 LOW = (TaskClass.BATCH, 20)
@@ -586,11 +587,12 @@ def check_names(where: str, names: Mapping[str, str]) -> None:
 def _check_size(request: TaskRequest, env: Mapping[str, str], secrets: Mapping[str, str]) -> None:
     """Check the size as Linux counts it: each string with its terminator, each variable with its equals sign."""
     command = request.command
+    if request.setup and command is not None:
+        command = with_setup(request.setup, command)  # both, as one argument of a shell
     if isinstance(command, str):
         size = len(command.encode()) + 1
     else:
         size = sum(len(part.encode()) + 1 for part in command or ())
-    size += len((request.setup or "").encode())
     for variables in (env, secrets):
         for name, value in variables.items():
             size += len(name.encode()) + len(value.encode()) + 2
