@@ -586,7 +586,7 @@ def check_names(where: str, names: Mapping[str, str]) -> None:
 
 def _check_size(request: TaskRequest, env: Mapping[str, str], secrets: Mapping[str, str]) -> None:
     """Check the size as Linux counts it: each string with its terminator, each variable with its equals sign."""
-    command = request.command
+    command: Sequence[str] | str | None = request.command
     if request.setup and command is not None:
         command = with_setup(request.setup, command)  # both, as one argument of a shell
     if isinstance(command, str):
