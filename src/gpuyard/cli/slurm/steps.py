@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import hmac
 import json
@@ -51,8 +52,11 @@ JOIN_SECONDS = 120.0
 LOST_SECONDS = 60.0
 """How long a node tries to reach the first one again."""
 PROOF_SECONDS = 10.0
+"""How long a connection may take to prove that it belongs to the job."""
 MOST_STRANGERS = 64
-"""Connections that have not proved anything yet."""
+"""Connections that have not proved anything yet, with those that have not begun TLS. A new one ends the oldest one."""
+MOST_WAITING = 1024
+"""Connections that the kernel keeps until they are accepted."""
 OPEN_SECONDS = 30.0
 RESOLVE_SECONDS = 5.0
 LAST_OUTPUT_SECONDS = 1.0
@@ -159,6 +163,35 @@ async def proved(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key
         return hmac.compare_digest(await asyncio.wait_for(reader.readexactly(len(other)), PROOF_SECONDS), other)
     except (asyncio.IncompleteReadError, asyncio.TimeoutError, OSError):
         return False
+
+
+def listening_at(port: int) -> list[socket.socket]:
+    """Return sockets that listen on a port of all addresses of this machine."""
+    found: list[socket.socket] = []
+    for family, kind, _, _, address in socket.getaddrinfo(None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+        try:
+            channel = socket.socket(family, kind)
+        except OSError:  # a kernel without IPv6
+            continue
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            channel.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            channel.bind(address)
+        except OSError as error:
+            channel.close()
+            if error.errno == errno.EADDRNOTAVAIL and family == socket.AF_INET6:  # it is disabled
+                continue
+            raise
+        channel.listen(MOST_WAITING)
+        channel.setblocking(False)
+        found.append(channel)
+    return found
+
+
+def _hang_up(channel: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        channel.shutdown(socket.SHUT_RDWR)
 
 
 def _keep_alive(writer: asyncio.StreamWriter) -> None:
@@ -294,9 +327,11 @@ class StepMember:
         return False
 
     async def _step(self, token: str) -> None:
-        line, _ = await self._connected(step=token)
-        if line is None:
-            return
+        give_up_at = time.monotonic() + OPEN_SECONDS
+        while (line := (await self._connected(step=token))[0]) is None:  # it may be lost among those of strangers
+            if self.stopping or time.monotonic() > give_up_at:
+                return
+            await asyncio.sleep(0.1)
         ranks: list[Rank] = []
         try:
             words = await line.words()
@@ -618,7 +653,10 @@ class Hub:
         self._held: dict[int, set[str]] = {node: set() for node in range(count)}
         """GPUs of steps that have their own ones."""
         self._number = 0
-        self._strangers = 0
+        self._strangers: dict[asyncio.Task[None], socket.socket] = {}
+        """The oldest one is the first one."""
+        self._greeting: set[asyncio.Task[None]] = set()
+        """Connections of nodes that are being introduced. The loop itself keeps no task alive."""
         self._sruns: dict[RunningStep, asyncio.Task[Any]] = {}
         self.stopped_at = -1.0
         """When the whole job was told to end."""
@@ -648,18 +686,53 @@ class Hub:
             self.names.append(next(name for name in choices if name and name not in self.names))
         return self.names
 
-    async def hear_member(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(self, listening: socket.socket) -> None:
+        """Accept connections. Anyone can open some, so few are kept that have proved nothing, each for a short time."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                channel, _ = await loop.sock_accept(listening)
+            except OSError:  # it has gone, or there are no descriptors left
+                await asyncio.sleep(0.1)
+                continue
+            if len(self._strangers) >= MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                _hang_up(self._strangers.pop(oldest))
+                oldest.cancel()
+            serving = asyncio.ensure_future(self._serve(channel))
+            self._strangers[serving] = channel
+            await asyncio.sleep(0)  # those that are there come first
+
+    async def _serve(self, channel: socket.socket) -> None:
+        """Serve a connection if it proves that it belongs to the job."""
+        serving = asyncio.current_task()
+        assert serving is not None
+        try:
+            found = await asyncio.wait_for(self._let_in(channel), PROOF_SECONDS)
+        except (OSError, asyncio.TimeoutError):
+            found = None
+        finally:
+            self._strangers.pop(serving, None)
+        if found is None:
+            _hang_up(channel)
+            return
+        self._greeting.add(serving)
+        serving.add_done_callback(self._greeting.discard)
+        await self._hear_member(*found)
+
+    async def _let_in(self, channel: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=2 * PIECE_BYTES)
+        transport, protocol = await loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader), channel, ssl=tls(True), ssl_handshake_timeout=PROOF_SECONDS
+        )
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        return (reader, writer) if await proved(reader, writer, self._key, True) else None
+
+    async def _hear_member(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection of a node."""
         line = StepConnection(reader, writer)
-        if self._strangers >= MOST_STRANGERS:
-            line.close()
-            return
-        self._strangers += 1
-        try:
-            known = await proved(reader, writer, self._key, True)
-        finally:
-            self._strangers -= 1
-        hello = await line.words() if known else None
+        hello = await line.words()
         if hello is None:
             line.close()
             return
@@ -1117,9 +1190,7 @@ async def serve_hub(folder: str, key: bytes) -> int:
         loop.add_signal_handler(number, lambda: None)
     parent = os.getppid()
     try:
-        server = await asyncio.start_server(
-            hub.hear_member, "", port, ssl=tls(True), ssl_handshake_timeout=PROOF_SECONDS
-        )
+        accepting = [asyncio.ensure_future(hub.accept(listening)) for listening in listening_at(port)]
     except OSError as error:
         _fail("gpuyard", f"port {port}, which was free for the nodes of this job, cannot be used: {error.strerror}")
     serving = asyncio.ensure_future(own.serve())
@@ -1136,7 +1207,8 @@ async def serve_hub(folder: str, key: bytes) -> int:
             await asyncio.wait_for(over.wait(), 1.0)
     await hub.goodbye()
     await serving
-    server.close()
+    for task in accepting:
+        task.cancel()
     return 0
 
 

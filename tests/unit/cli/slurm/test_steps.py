@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_patterns_of_output_files() -> None:
 
 
 def ran_on_two(
-    folder: Path, options: str, body: str, other: dict[str, str] | None = None
+    folder: Path, options: str, body: str, other: dict[str, str] | None = None, port: int | None = None
 ) -> tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]:
     """Run a script as a gang of two nodes runs it; `other` are more variables of the second one."""
     script = parse_script("two.sh", f"#!/bin/bash\n#SBATCH -N 2 {options}\n{body}\n".encode())
@@ -70,7 +71,7 @@ def ran_on_two(
     env = {
         "PATH": os.environ["PATH"], "GPUYARD_TASK_ID": "42", "GPUYARD_ATTEMPT": "1", "GPUYARD_GRACE_SECONDS": "2", "USER": "ann",
         "TMPDIR": str(folder / "tmp"), **request["env"], **request["secrets"], "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0",
+        "MASTER_PORT": str(port or free_port()), "WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0",
     }  # fmt: skip
     parts = []
     for rank, own in enumerate(({}, other or {})):
@@ -174,3 +175,45 @@ def test_the_number_of_a_rank_that_has_ended_stays_its_own_while_it_is_signalled
     )
     first, _ = ran_on_two(tmp_path, "-n 2", body)
     assert first.stdout == "kept\ngone\n", first.stderr
+
+
+STRANGERS = """
+import pathlib, socket, sys, time
+from gpuyard.cli.slurm import steps
+kind, port = sys.argv[1], int(sys.argv[2])
+held = []
+for _ in range(300):
+    try:
+        one = socket.create_connection(("127.0.0.1", port), 5)
+        held.append(steps.tls(False).wrap_socket(one) if kind == "tls" else one)
+    except OSError:
+        pass
+def closed(one):
+    one.setblocking(False)
+    try:
+        while data := one.recv(4096):
+            pass
+        return True
+    except OSError as error:
+        return not isinstance(error, BlockingIOError) and "did not complete" not in str(error)
+end = time.monotonic() + 5
+while len(held) > 64 and time.monotonic() < end:
+    held = [one for one in held if not closed(one)]
+    time.sleep(0.05)
+pathlib.Path("held").write_text(str(len(held)))
+time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("kind", ["tls", "raw"])
+def test_connections_that_prove_nothing_keep_no_step_from_starting(tmp_path: Path, kind: str) -> None:
+    port = free_port()
+    (tmp_path / "strangers.py").write_text(STRANGERS)
+    body = (
+        f"{sys.executable} strangers.py {kind} {port} & until [ -s held ]; do sleep 0.05; done; cat held; echo\n"
+        "srun -l echo here | sort; kill $!"
+    )
+    first, _ = ran_on_two(tmp_path, "-n 2", body, port=port)
+    held, *lines = first.stdout.splitlines()
+    assert 0 < int(held) <= steps.MOST_STRANGERS
+    assert lines == ["0: here", "1: here"], first.stderr
