@@ -532,7 +532,7 @@ def _grace() -> float:
 def _number(text: str, what: str) -> int | None:
     if not text:
         return None
-    if not text.isdigit() or not 0 < int(text) < 100_000:
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 100_000:
         raise StepRefused(f"{text} is not a number of {what}")
     return int(text)
 
@@ -550,7 +550,11 @@ def layout(options: dict[str, str], env: dict[str, str], names: list[str]) -> li
         if found not in at_least:
             at_least.append(found)
     left_out = {name for name in options.get("exclude", "").split(",") if name}
-    others = [place for place, name in enumerate(names) if place not in at_least and name not in left_out]
+    others = [
+        place for place, name in enumerate(names) if place not in at_least and not {name, name.split(".")[0]} & left_out
+    ]
+    if not at_least and not others:
+        raise StepRefused("the step excludes all nodes of the job")
     tasks = _number(options.get("tasks", ""), "tasks")
     each = _number(options.get("per_node", ""), "tasks on each node")
     usual = _number(env.get("SLURM_NTASKS_PER_NODE", ""), "tasks on each node")
@@ -560,7 +564,9 @@ def layout(options: dict[str, str], env: dict[str, str], names: list[str]) -> li
         count = len(at_least) or len(at_least) + len(others)
     count = max(count, len(at_least))
     if count > len(at_least) + len(others):
-        raise StepRefused(f"the step requests {count} nodes, and the job has {len(names)}")
+        there = len(at_least) + len(others)
+        without = "" if there == len(names) else " without those that it excludes"
+        raise StepRefused(f"the step requests {count} nodes, and the job has {there}{without}")
     if tasks is None:
         if each is None and usual is None and of_job and count == len(names):
             tasks = of_job
@@ -613,14 +619,12 @@ def filled(pattern: str, values: dict[str, str]) -> str:
 
 def gpus_on_node(options: dict[str, str], tasks: int, nodes: int) -> int | None:
     """Return the GPUs that a step requests on a node; None: all of them, with others."""
-    if each := options.get("gpus_each"):
-        return int(each) * tasks
-    if on_node := options.get("gpus_node"):
-        return int(on_node)
-    if total := options.get("gpus_total"):
-        if int(total) % nodes:
-            raise StepRefused(f"{total} GPUs cannot be divided by {nodes} nodes")
-        return int(total) // nodes
+    for name, parts in (("gpus_each", 1), ("gpus_node", 1), ("gpus_total", nodes)):
+        if text := options.get(name):
+            count = 0 if text.strip("0") == "" else _number(text, "GPUs") or 0
+            if count % parts:
+                raise StepRefused(f"{count} GPUs cannot be divided by {nodes} nodes")
+            return count * tasks if name == "gpus_each" else count // parts
     return None
 
 

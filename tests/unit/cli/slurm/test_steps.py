@@ -45,11 +45,19 @@ def test_where_the_ranks_of_a_step_are(
     [
         ({"nodes": "4"}, "requests 4 nodes, and the job has 3"), ({"nodelist": "four"}, "four is no node of the job"),
         ({"tasks": "x"}, "x is not a number of tasks"), ({"tasks": "0"}, "0 is not"), ({"tasks": "7", "per_node": "2"}, "do not fit"),
+        ({"exclude": "one,two,three"}, "excludes all nodes of the job"), ({"nodes": "²"}, "² is not a number of nodes"),
+        ({"nodes": "3", "exclude": "two"}, "requests 3 nodes, and the job has 2 without those that it excludes"),
     ],
 )  # fmt: skip
 def test_a_step_that_the_job_cannot_hold_is_refused(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(steps.StepRefused, match=sentence):
         steps.layout(options, {}, NAMES)
+
+
+@pytest.mark.parametrize("name", ["gpus_each", "gpus_node", "gpus_total"])
+def test_a_number_of_gpus_that_cannot_be_read_is_refused(name: str) -> None:
+    with pytest.raises(steps.StepRefused, match="² is not a number of GPUs"):
+        steps.gpus_on_node({name: "²"}, 2, 2)
 
 
 def test_tasks_on_each_node_as_slurm_writes_them() -> None:
