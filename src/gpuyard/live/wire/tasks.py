@@ -56,7 +56,7 @@ LOW = (TaskClass.BATCH, 20)
 MEDIUM_PRIORITY = 50
 MOST_BYTES = 128 * 1024
 """The maximum size of command, environment and secrets together: the limit of Linux for one argument, such as a shell line."""
-STEPS_SECRET = "SBATCH_STEPS_SECRET"
+STEPS_SECRET = "SBATCH_STEPS_SECRET"  # noqa: S105 - its name
 """The secret of a job script on several nodes. Nobody knows it: the client draws one for each job."""
 MOST_IN_A_BATCH = 100_000
 MOST_TASKS = 100_000
