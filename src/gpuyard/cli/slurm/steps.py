@@ -819,7 +819,7 @@ class Hub:
         return self._nodes[node].gpus
 
     async def gpus(
-        self, wanted: dict[int, int | None], overlap: bool
+        self, wanted: dict[int, int | None], overlap: bool, srun: StepConnection
     ) -> tuple[dict[int, list[str]], dict[int, set[str]]]:
         """Return the GPUs of a step on each node, and those that it holds for itself: it waits until they are free."""
         shared, own = {}, {}
@@ -829,7 +829,7 @@ class Hub:
                 raise StepRefused(
                     f"the step requests {count} GPUs on {self.names[node]}, and the job has {len(there)} there"
                 )
-            if count is None or overlap or count in {0, len(there)}:
+            if count is None or overlap or count == 0:
                 shared[node] = there if count is None else there[:count]
             else:
                 own[node] = count
@@ -837,8 +837,13 @@ class Hub:
         def free(node: int) -> list[str]:
             return [gpu for gpu in self._nodes[node].gpus if gpu not in self._held[node]]
 
+        def are_free() -> bool:
+            return all(len(free(node)) >= count for node, count in own.items())
+
+        if not are_free():
+            await srun.send(told(waits="the step waits for GPUs of other steps; with --overlap it would share them"))
         async with self._changed:
-            await self._changed.wait_for(lambda: all(len(free(node)) >= count for node, count in own.items()))
+            await self._changed.wait_for(are_free)
             held = {node: set(free(node)[:count]) for node, count in own.items()}
             for node, taken in held.items():
                 self._held[node] |= taken
@@ -893,7 +898,7 @@ class RunningStep:
     async def _start(
         self, asked: dict[str, Any], places: list[tuple[int, list[int]]], wanted: dict[int, int | None]
     ) -> None:
-        gpus, held = await self._hub.gpus(wanted, bool(asked["options"].get("overlap")))
+        gpus, held = await self._hub.gpus(wanted, bool(asked["options"].get("overlap")), self._srun)
         try:
             number = self._hub.next_number()
             orders = self.orders(asked, places, gpus, number)
@@ -913,7 +918,7 @@ class RunningStep:
         self, asked: dict[str, Any], places: list[tuple[int, list[int]]], gpus: dict[int, list[str]], number: int
     ) -> dict[int, dict[str, Any]]:
         """Return what each node is to start."""
-        options, env, names = asked["options"], asked["env"], self._hub.names
+        options, names = asked["options"], self._hub.names
         tasks = str(sum(len(ranks) for _, ranks in places))
         per_node = tasks_per_node([len(ranks) for _, ranks in places])
         of_step = {
@@ -930,14 +935,14 @@ class RunningStep:
                 "SLURM_NODEID": str(place),
                 "SLURM_GTIDS": ",".join(map(str, ranks)),
             }
-            if "SLURM_JOB_GPUS" in env:
+            if self._hub.gpus_of(node):
                 listed = ",".join(gpus[node])
                 of_node.update({"SLURM_JOB_GPUS": ",".join(self._hub.gpus_of(node)), "SLURM_STEP_GPUS": listed})
                 of_node.update({"SLURM_GPUS_ON_NODE": str(len(gpus[node])), "CUDA_VISIBLE_DEVICES": listed})
             starts = []
             for local, rank in enumerate(ranks):
                 of_rank = {**of_step, **of_node, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(local)}
-                if each and "SLURM_JOB_GPUS" in env:
+                if each and gpus[node]:
                     of_rank["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[node][local * each : (local + 1) * each])
                 letters = {
                     **asked["letters"],
@@ -1120,6 +1125,8 @@ class Srun:
                 self._reads_input = self._reads_input and words["took"] >= 0
             elif "code" in words:
                 self._ended(words)
+            elif "waits" in words:
+                self._say(f"srun: {words['waits']}")
             elif "lost" in words:
                 self._say(f"srun: error: Node failure on {words['lost']}")
                 self._highest = max(self._highest, 1)

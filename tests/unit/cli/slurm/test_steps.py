@@ -225,3 +225,27 @@ def test_connections_that_prove_nothing_keep_no_step_from_starting(tmp_path: Pat
     held, *lines = first.stdout.splitlines()
     assert 0 < int(held) <= steps.MOST_STRANGERS
     assert lines == ["0: here", "1: here"], first.stderr
+
+
+def test_steps_that_request_gpus_at_the_same_time_get_different_ones(tmp_path: Path) -> None:
+    body = (
+        "srun --gres=gpu:1 sh -c '>started.$SLURM_PROCID; until [ -e go ]; do sleep 0.05; done; echo first' &\n"
+        "until [ -e started.0 ] && [ -e started.1 ]; do sleep 0.05; done\n"
+        "srun --gres=gpu:2 --overlap sh -c 'echo beside $CUDA_VISIBLE_DEVICES' | sort\n"
+        "srun --gres=gpu:2 echo second 2>said & until [ -s said ] || ! kill -0 $! 2>&-; do sleep 0.05; done\n"
+        "touch go; wait; cat said"
+    )
+    first, _ = ran_on_two(tmp_path, "--gres=gpu:2", body)
+    assert first.stdout.splitlines() == [
+        "beside 00,01",
+        "beside 10,11",
+        *["first"] * 2,
+        *["second"] * 2,
+        "srun: the step waits for GPUs of other steps; with --overlap it would share them",
+    ], first.stderr
+
+
+def test_the_gpus_of_a_step_depend_on_no_variable_of_the_script(tmp_path: Path) -> None:
+    body = "unset SLURM_JOB_GPUS\nsrun --gres=gpu:1 sh -c 'echo $CUDA_VISIBLE_DEVICES' | sort"
+    first, _ = ran_on_two(tmp_path, "--gres=gpu:2", body)
+    assert first.stdout == "00\n10\n", first.stderr
