@@ -1,5 +1,6 @@
 """Job scripts on several nodes: two real agents on this machine, ranks on both, and everything that ends them."""
 
+import json
 import os
 import re
 import subprocess
@@ -294,3 +295,20 @@ def test_nobody_without_the_secret_of_the_job_is_served(cluster: Cluster) -> Non
     assert env["SBATCH_STEPS_SECRET"] not in str(cluster.client().task(task.id))
     cluster.client().cancel(task)
     cluster.client().wait(task, timeout=60)
+
+
+def test_a_clone_of_a_job_has_a_secret_of_its_own(cluster: Cluster) -> None:
+    first, _ = ended(cluster, "#!/bin/bash\n#SBATCH -N 2 -n 2\nsrun -l echo here | sort\n")
+    client = cluster.client()
+    done = subprocess.run(
+        [GPUYARD, "clone", first.id, "--secret", "WANDB_API_KEY", "--json"],
+        env=os.environ | {"GPUYARD_SERVER": f"http://127.0.0.1:{cluster.http}", "WANDB_API_KEY": "hush"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    again = client.wait(json.loads(done.stdout)["id"], timeout=60)
+    assert (again.status, printed(client, again)) == ("success", "0: here\n1: here\n")

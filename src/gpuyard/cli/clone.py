@@ -85,12 +85,14 @@ def _again(cluster: "Client", tasks: "list[Task]", changes: dict[str, Any], *, a
     """Submit each task again; a refusal for one of them does not keep the others from being submitted."""
     from gpuyard.core.domain.errors import WrongInput
     from gpuyard.live.sdk import NotAllowed, Refused
+    from gpuyard.live.wire.tasks import STEPS_SECRET
 
     (changes,) = with_dependencies(cluster, [changes])
     given = {name: value for name, value in changes.items() if value is not None}
     failed = False
     for task in tasks:
-        secrets = {**secret_values(task.secrets, known=given.get("secrets") or {}), **(given.get("secrets") or {})}
+        asked_for = [name for name in task.secrets if name != STEPS_SECRET]
+        secrets = {**secret_values(asked_for, known=given.get("secrets") or {}), **(given.get("secrets") or {})}
         try:
             made = cluster.clone(task, **{**given, "secrets": secrets or None})
         except NotAllowed:

@@ -20,6 +20,7 @@ from zlib import compress
 from gpuyard.cli.slurm import values
 from gpuyard.cli.slurm.options import SbatchOptions, WrongDirective
 from gpuyard.cli.slurm.script import JobScript
+from gpuyard.live.wire.tasks import STEPS_SECRET
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
@@ -198,7 +199,7 @@ def job_of(
     env, secrets = _environment(options, environ, script.text)
     secrets |= typed.get("secrets") or {}
     if nodes > 1:
-        secrets["SBATCH_STEPS_SECRET"] = token_hex(32)
+        secrets[STEPS_SECRET] = token_hex(32)
     env = {name: value for name, value in (env | (typed.get("env") or {})).items() if name not in secrets}
     warning = asked.read("signal", values.signal_of)
     if warning is not None and not warning.only_script:

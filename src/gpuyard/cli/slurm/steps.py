@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import hmac
 import json
@@ -36,7 +37,7 @@ from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # this file runs without gpuyard and with old versions of Python
-    from typing import Any, NoReturn
+    from typing import IO, Any, NoReturn
 
 JSON, DATA = 0, 1
 """Kinds of frames: a JSON object; or output and input of a rank (its number and 0, 1 or 2 precede the bytes)."""
@@ -51,8 +52,11 @@ JOIN_SECONDS = 120.0
 LOST_SECONDS = 60.0
 """How long a node tries to reach the first one again."""
 PROOF_SECONDS = 10.0
+"""How long a connection may take to prove that it belongs to the job."""
 MOST_STRANGERS = 64
-"""Connections that have not proved anything yet."""
+"""Connections that have not proved anything yet, with those that have not begun TLS. A new one ends the oldest one."""
+MOST_WAITING = 1024
+"""Connections that the kernel keeps until they are accepted."""
 OPEN_SECONDS = 30.0
 RESOLVE_SECONDS = 5.0
 LAST_OUTPUT_SECONDS = 1.0
@@ -161,6 +165,35 @@ async def proved(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key
         return False
 
 
+def listening_at(port: int) -> list[socket.socket]:
+    """Return sockets that listen on a port of all addresses of this machine."""
+    found: list[socket.socket] = []
+    for family, kind, _, _, address in socket.getaddrinfo(None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+        try:
+            channel = socket.socket(family, kind)
+        except OSError:  # a kernel without IPv6
+            continue
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            channel.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            channel.bind(address)
+        except OSError as error:
+            channel.close()
+            if error.errno == errno.EADDRNOTAVAIL and family == socket.AF_INET6:  # it is disabled
+                continue
+            raise
+        channel.listen(MOST_WAITING)
+        channel.setblocking(False)
+        found.append(channel)
+    return found
+
+
+def _hang_up(channel: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        channel.shutdown(socket.SHUT_RDWR)
+
+
 def _keep_alive(writer: asyncio.StreamWriter) -> None:
     channel = writer.get_extra_info("socket")
     for level, name, value in (
@@ -175,13 +208,28 @@ def _keep_alive(writer: asyncio.StreamWriter) -> None:
 
 
 class Rank:
-    """One process of a step."""
+    """One process of a step.
 
-    def __init__(self, number: int, process: asyncio.subprocess.Process) -> None:
+    It is not reaped before `clear`, even if it has ended long ago: until then its number, which is that of its process
+    group, is given to no other process, so that signals reach only what the rank has started.
+    """
+
+    def __init__(self, number: int, process: subprocess.Popen[bytes]) -> None:
         self.number = number
         self.process = process
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Its exit code; or, negative, the signal that ended it."""
         self.reading: list[asyncio.Task[None]] = []
+        self.pipes: list[asyncio.ReadTransport] = []
         self._is_over = False
+
+    def look(self) -> None:
+        """Find out whether the rank has ended, without reaping it."""
+        if self._is_over or self.ended.done():
+            return
+        found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if found is not None:
+            self.ended.set_result(found.si_status if found.si_code == os.CLD_EXITED else -found.si_status)
 
     def signal(self, number: int) -> None:
         """Send a signal to the rank and what it has started."""
@@ -190,9 +238,19 @@ class Rank:
                 os.killpg(self.process.pid, number)
 
     def clear(self) -> None:
-        """End what the rank has left behind. Later its number may be that of other processes."""
+        """End what the rank has left behind, and reap it. From then on its number may be that of other processes."""
         self.signal(signal.SIGKILL)
         self._is_over = True
+        self.process.poll()
+
+    def close(self) -> None:
+        """Leave the rank with all that belongs to it."""
+        self.clear()
+        for pipe in self.pipes:
+            pipe.close()
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
 
 
 class StepMember:
@@ -201,11 +259,13 @@ class StepMember:
     def __init__(self, host: str, port: int, key: bytes, rank: int) -> None:
         self._host, self._port, self._key, self._rank = host, port, key, rank
         self._steps: set[asyncio.Task[None]] = set()
+        self._ranks: set[Rank] = set()
         self.stopping = False
         """The job is being ended."""
 
     async def serve(self) -> int:
         """Serve until the job ends; return the exit code of this part of it."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._look)
         give_up_at, why = time.monotonic() + JOIN_SECONDS, ""
         while True:
             line, why = await self._connected()
@@ -221,6 +281,10 @@ class StepMember:
                       "The nodes of a job must reach each other by TCP.", file=sys.stderr, flush=True)  # fmt: skip
                 return await self._left(1)
             await asyncio.sleep(0.2)
+
+    def _look(self) -> None:
+        for rank in self._ranks:
+            rank.look()
 
     async def _left(self, code: int) -> int:
         """Let the ranks of the last steps end."""
@@ -263,14 +327,18 @@ class StepMember:
         return False
 
     async def _step(self, token: str) -> None:
-        line, _ = await self._connected(step=token)
-        if line is None:
-            return
+        give_up_at = time.monotonic() + OPEN_SECONDS
+        while (line := (await self._connected(step=token))[0]) is None:  # it may be lost among those of strangers
+            if self.stopping or time.monotonic() > give_up_at:
+                return
+            await asyncio.sleep(0.1)
         ranks: list[Rank] = []
         try:
             words = await line.words()
             if words is not None:
                 ranks += await started(line, words)
+                self._ranks.update(ranks)
+                self._look()
                 waiting = asyncio.ensure_future(self._until_ended(line, ranks))
                 hearing = asyncio.ensure_future(_hear(line, ranks))
                 await asyncio.wait({waiting, hearing}, return_when=asyncio.FIRST_COMPLETED)
@@ -280,13 +348,14 @@ class StepMember:
                 await waiting
         finally:
             for rank in ranks:
-                rank.clear()
+                rank.close()
+            self._ranks.difference_update(ranks)
             line.close()
 
     @staticmethod
     async def _until_ended(line: StepConnection, ranks: list[Rank]) -> None:
         async def one(rank: Rank) -> None:
-            code = await rank.process.wait()
+            code = await rank.ended
             if rank.reading:
                 await asyncio.wait(rank.reading, timeout=0.1)
             await line.send(told(rank=rank.number, code=code))
@@ -347,9 +416,9 @@ async def started(line: StepConnection, words: dict[str, Any]) -> list[Rank]:
                 files.append(out := _opened(each["out"], folder))
             if each["err"]:
                 files.append(err := _opened(each["err"], folder))
-            process = await asyncio.create_subprocess_exec(
-                *words["argv"], stdin=subprocess.PIPE if each["input"] else subprocess.DEVNULL, stdout=out, stderr=err,
-                env={**env, **each["env"]}, cwd=folder, preexec_fn=prepare, limit=2 * PIECE_BYTES,
+            process = subprocess.Popen(  # noqa: S603 - what the user asks for
+                words["argv"], stdin=subprocess.PIPE if each["input"] else subprocess.DEVNULL, stdout=out, stderr=err,
+                env={**env, **each["env"]}, cwd=folder, preexec_fn=prepare, bufsize=0,  # noqa: PLW1509 - it takes no locks
             )  # fmt: skip
         except (OSError, StepRefused, ValueError, subprocess.SubprocessError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -364,7 +433,7 @@ async def started(line: StepConnection, words: dict[str, Any]) -> list[Rank]:
         rank = Rank(number, process)
         for stream, pipe in ((1, process.stdout), (2, process.stderr)):
             if pipe is not None:
-                rank.reading.append(asyncio.ensure_future(_pass_on(line, number, stream, pipe)))
+                rank.reading.append(asyncio.ensure_future(_pass_on(line, rank, stream, pipe)))
         ranks.append(rank)
     return ranks
 
@@ -375,10 +444,15 @@ def _opened(path: str, folder: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
 
 
-async def _pass_on(line: StepConnection, rank: int, stream: int, pipe: asyncio.StreamReader) -> None:
+async def _pass_on(line: StepConnection, rank: Rank, stream: int, pipe: IO[bytes]) -> None:
+    reader = asyncio.StreamReader(limit=2 * PIECE_BYTES)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    rank.pipes.append(transport)
     while True:
-        data = await pipe.read(PIECE_BYTES)
-        if not data or not await line.send(piece(rank, stream, data)):
+        data = await reader.read(PIECE_BYTES)
+        if not data or not await line.send(piece(rank.number, stream, data)):
             return
 
 
@@ -410,13 +484,27 @@ async def _hear(line: StepConnection, ranks: list[Rank]) -> None:
 async def _type(line: StepConnection, rank: Rank, given: asyncio.Queue[bytes]) -> None:
     pipe = rank.process.stdin
     assert pipe is not None
+    os.set_blocking(pipe.fileno(), False)
     while data := await given.get():
+        rest = memoryview(data)
         with contextlib.suppress(OSError):  # it does not read any more
-            if not pipe.is_closing():
-                pipe.write(data)
-                await pipe.drain()
+            while rest:
+                try:
+                    rest = rest[os.write(pipe.fileno(), rest) :]
+                except BlockingIOError:
+                    await _writable(pipe.fileno())
         await line.send(told(took=len(data)))
     pipe.close()
+
+
+async def _writable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_writer(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_writer(descriptor)
 
 
 async def _end(ranks: list[Rank]) -> None:
@@ -424,9 +512,8 @@ async def _end(ranks: list[Rank]) -> None:
     for rank in ranks:
         rank.signal(signal.SIGTERM)
         rank.signal(signal.SIGCONT)
-    waiting = [asyncio.ensure_future(rank.process.wait()) for rank in ranks]
-    if waiting:
-        await asyncio.wait(waiting, timeout=_grace())
+    if ranks:
+        await asyncio.wait([rank.ended for rank in ranks], timeout=_grace())
     for rank in ranks:
         rank.signal(signal.SIGKILL)
 
@@ -445,7 +532,7 @@ def _grace() -> float:
 def _number(text: str, what: str) -> int | None:
     if not text:
         return None
-    if not text.isdigit() or not 0 < int(text) < 100_000:
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 100_000:
         raise StepRefused(f"{text} is not a number of {what}")
     return int(text)
 
@@ -463,7 +550,11 @@ def layout(options: dict[str, str], env: dict[str, str], names: list[str]) -> li
         if found not in at_least:
             at_least.append(found)
     left_out = {name for name in options.get("exclude", "").split(",") if name}
-    others = [place for place, name in enumerate(names) if place not in at_least and name not in left_out]
+    others = [
+        place for place, name in enumerate(names) if place not in at_least and not {name, name.split(".")[0]} & left_out
+    ]
+    if not at_least and not others:
+        raise StepRefused("the step excludes all nodes of the job")
     tasks = _number(options.get("tasks", ""), "tasks")
     each = _number(options.get("per_node", ""), "tasks on each node")
     usual = _number(env.get("SLURM_NTASKS_PER_NODE", ""), "tasks on each node")
@@ -473,7 +564,9 @@ def layout(options: dict[str, str], env: dict[str, str], names: list[str]) -> li
         count = len(at_least) or len(at_least) + len(others)
     count = max(count, len(at_least))
     if count > len(at_least) + len(others):
-        raise StepRefused(f"the step requests {count} nodes, and the job has {len(names)}")
+        there = len(at_least) + len(others)
+        without = "" if there == len(names) else " without those that it excludes"
+        raise StepRefused(f"the step requests {count} nodes, and the job has {there}{without}")
     if tasks is None:
         if each is None and usual is None and of_job and count == len(names):
             tasks = of_job
@@ -526,14 +619,12 @@ def filled(pattern: str, values: dict[str, str]) -> str:
 
 def gpus_on_node(options: dict[str, str], tasks: int, nodes: int) -> int | None:
     """Return the GPUs that a step requests on a node; None: all of them, with others."""
-    if each := options.get("gpus_each"):
-        return int(each) * tasks
-    if on_node := options.get("gpus_node"):
-        return int(on_node)
-    if total := options.get("gpus_total"):
-        if int(total) % nodes:
-            raise StepRefused(f"{total} GPUs cannot be divided by {nodes} nodes")
-        return int(total) // nodes
+    for name, parts in (("gpus_each", 1), ("gpus_node", 1), ("gpus_total", nodes)):
+        if text := options.get(name):
+            count = 0 if text.strip("0") == "" else _number(text, "GPUs") or 0
+            if count % parts:
+                raise StepRefused(f"{count} GPUs cannot be divided by {nodes} nodes")
+            return count * tasks if name == "gpus_each" else count // parts
     return None
 
 
@@ -566,7 +657,10 @@ class Hub:
         self._held: dict[int, set[str]] = {node: set() for node in range(count)}
         """GPUs of steps that have their own ones."""
         self._number = 0
-        self._strangers = 0
+        self._strangers: dict[asyncio.Task[None], socket.socket] = {}
+        """The oldest one is the first one."""
+        self._greeting: set[asyncio.Task[None]] = set()
+        """Connections of nodes that are being introduced. The loop itself keeps no task alive."""
         self._sruns: dict[RunningStep, asyncio.Task[Any]] = {}
         self.stopped_at = -1.0
         """When the whole job was told to end."""
@@ -596,18 +690,53 @@ class Hub:
             self.names.append(next(name for name in choices if name and name not in self.names))
         return self.names
 
-    async def hear_member(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(self, listening: socket.socket) -> None:
+        """Accept connections. Anyone can open some, so few are kept that have proved nothing, each for a short time."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                channel, _ = await loop.sock_accept(listening)
+            except OSError:  # it has gone, or there are no descriptors left
+                await asyncio.sleep(0.1)
+                continue
+            if len(self._strangers) >= MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                _hang_up(self._strangers.pop(oldest))
+                oldest.cancel()
+            serving = asyncio.ensure_future(self._serve(channel))
+            self._strangers[serving] = channel
+            await asyncio.sleep(0)  # those that are there come first
+
+    async def _serve(self, channel: socket.socket) -> None:
+        """Serve a connection if it proves that it belongs to the job."""
+        serving = asyncio.current_task()
+        assert serving is not None
+        try:
+            found = await asyncio.wait_for(self._let_in(channel), PROOF_SECONDS)
+        except (OSError, asyncio.TimeoutError):
+            found = None
+        finally:
+            self._strangers.pop(serving, None)
+        if found is None:
+            _hang_up(channel)
+            return
+        self._greeting.add(serving)
+        serving.add_done_callback(self._greeting.discard)
+        await self._hear_member(*found)
+
+    async def _let_in(self, channel: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=2 * PIECE_BYTES)
+        transport, protocol = await loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader), channel, ssl=tls(True), ssl_handshake_timeout=PROOF_SECONDS
+        )
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        return (reader, writer) if await proved(reader, writer, self._key, True) else None
+
+    async def _hear_member(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection of a node."""
         line = StepConnection(reader, writer)
-        if self._strangers >= MOST_STRANGERS:
-            line.close()
-            return
-        self._strangers += 1
-        try:
-            known = await proved(reader, writer, self._key, True)
-        finally:
-            self._strangers -= 1
-        hello = await line.words() if known else None
+        hello = await line.words()
         if hello is None:
             line.close()
             return
@@ -690,7 +819,7 @@ class Hub:
         return self._nodes[node].gpus
 
     async def gpus(
-        self, wanted: dict[int, int | None], overlap: bool
+        self, wanted: dict[int, int | None], overlap: bool, srun: StepConnection
     ) -> tuple[dict[int, list[str]], dict[int, set[str]]]:
         """Return the GPUs of a step on each node, and those that it holds for itself: it waits until they are free."""
         shared, own = {}, {}
@@ -700,7 +829,7 @@ class Hub:
                 raise StepRefused(
                     f"the step requests {count} GPUs on {self.names[node]}, and the job has {len(there)} there"
                 )
-            if count is None or overlap or count in {0, len(there)}:
+            if count is None or overlap or count == 0:
                 shared[node] = there if count is None else there[:count]
             else:
                 own[node] = count
@@ -708,8 +837,13 @@ class Hub:
         def free(node: int) -> list[str]:
             return [gpu for gpu in self._nodes[node].gpus if gpu not in self._held[node]]
 
+        def are_free() -> bool:
+            return all(len(free(node)) >= count for node, count in own.items())
+
+        if not are_free():
+            await srun.send(told(waits="the step waits for GPUs of other steps; with --overlap it would share them"))
         async with self._changed:
-            await self._changed.wait_for(lambda: all(len(free(node)) >= count for node, count in own.items()))
+            await self._changed.wait_for(are_free)
             held = {node: set(free(node)[:count]) for node, count in own.items()}
             for node, taken in held.items():
                 self._held[node] |= taken
@@ -764,7 +898,7 @@ class RunningStep:
     async def _start(
         self, asked: dict[str, Any], places: list[tuple[int, list[int]]], wanted: dict[int, int | None]
     ) -> None:
-        gpus, held = await self._hub.gpus(wanted, bool(asked["options"].get("overlap")))
+        gpus, held = await self._hub.gpus(wanted, bool(asked["options"].get("overlap")), self._srun)
         try:
             number = self._hub.next_number()
             orders = self.orders(asked, places, gpus, number)
@@ -784,7 +918,7 @@ class RunningStep:
         self, asked: dict[str, Any], places: list[tuple[int, list[int]]], gpus: dict[int, list[str]], number: int
     ) -> dict[int, dict[str, Any]]:
         """Return what each node is to start."""
-        options, env, names = asked["options"], asked["env"], self._hub.names
+        options, names = asked["options"], self._hub.names
         tasks = str(sum(len(ranks) for _, ranks in places))
         per_node = tasks_per_node([len(ranks) for _, ranks in places])
         of_step = {
@@ -801,14 +935,14 @@ class RunningStep:
                 "SLURM_NODEID": str(place),
                 "SLURM_GTIDS": ",".join(map(str, ranks)),
             }
-            if "SLURM_JOB_GPUS" in env:
+            if self._hub.gpus_of(node):
                 listed = ",".join(gpus[node])
                 of_node.update({"SLURM_JOB_GPUS": ",".join(self._hub.gpus_of(node)), "SLURM_STEP_GPUS": listed})
                 of_node.update({"SLURM_GPUS_ON_NODE": str(len(gpus[node])), "CUDA_VISIBLE_DEVICES": listed})
             starts = []
             for local, rank in enumerate(ranks):
                 of_rank = {**of_step, **of_node, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(local)}
-                if each and "SLURM_JOB_GPUS" in env:
+                if each and gpus[node]:
                     of_rank["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[node][local * each : (local + 1) * each])
                 letters = {
                     **asked["letters"],
@@ -991,6 +1125,8 @@ class Srun:
                 self._reads_input = self._reads_input and words["took"] >= 0
             elif "code" in words:
                 self._ended(words)
+            elif "waits" in words:
+                self._say(f"srun: {words['waits']}")
             elif "lost" in words:
                 self._say(f"srun: error: Node failure on {words['lost']}")
                 self._highest = max(self._highest, 1)
@@ -1065,9 +1201,7 @@ async def serve_hub(folder: str, key: bytes) -> int:
         loop.add_signal_handler(number, lambda: None)
     parent = os.getppid()
     try:
-        server = await asyncio.start_server(
-            hub.hear_member, "", port, ssl=tls(True), ssl_handshake_timeout=PROOF_SECONDS
-        )
+        accepting = [asyncio.ensure_future(hub.accept(listening)) for listening in listening_at(port)]
     except OSError as error:
         _fail("gpuyard", f"port {port}, which was free for the nodes of this job, cannot be used: {error.strerror}")
     serving = asyncio.ensure_future(own.serve())
@@ -1084,7 +1218,8 @@ async def serve_hub(folder: str, key: bytes) -> int:
             await asyncio.wait_for(over.wait(), 1.0)
     await hub.goodbye()
     await serving
-    server.close()
+    for task in accepting:
+        task.cancel()
     return 0
 
 

@@ -1,6 +1,7 @@
 """The request that submits a task again, made from the answer about it."""
 
 from collections.abc import Mapping
+from secrets import token_hex
 from typing import Any
 
 from msgspec import to_builtins
@@ -8,7 +9,7 @@ from msgspec.structs import fields
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.live.sdk.values import Task
-from gpuyard.live.wire.tasks import TaskRequest
+from gpuyard.live.wire.tasks import STEPS_SECRET, TaskRequest
 
 _REQUEST = frozenset(field.encode_name for field in fields(TaskRequest))
 _NOT_REPEATED = frozenset({"depends_on", "after_any", "secrets", "gpu_count", "estimated_seconds"})
@@ -18,6 +19,8 @@ def request_again(task: Task, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of the request with these changes. Every field that request and answer have in common is copied."""
     if task.command is None and "command" not in changes:
         raise WrongInput(f"{task.id} is a lease, which runs no command; take another one with `gpuyard lease`.")
+    if STEPS_SECRET in task.secrets:
+        changes = {**changes, "secrets": {STEPS_SECRET: token_hex(32), **changes.get("secrets", {})}}
     missing = [name for name in task.secrets if name not in changes.get("secrets", {})]
     if missing:
         names = ", ".join(missing)

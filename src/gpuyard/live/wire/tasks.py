@@ -49,12 +49,15 @@ from gpuyard.live.wire.limits import (
     Title,
 )
 from gpuyard.live.wire.notices import NoticeText, notice_of
+from gpuyard.live.wire.setup_command import with_setup
 
 HIGH = (TaskClass.ONLINE, 80)
 LOW = (TaskClass.BATCH, 20)
 MEDIUM_PRIORITY = 50
 MOST_BYTES = 128 * 1024
 """The maximum size of command, environment and secrets together: the limit of Linux for one argument, such as a shell line."""
+STEPS_SECRET = "SBATCH_STEPS_SECRET"  # noqa: S105 - its name
+"""The secret of a job script on several nodes. Nobody knows it: the client draws one for each job."""
 MOST_IN_A_BATCH = 100_000
 MOST_TASKS = 100_000
 """The maximum number of tasks that one request creates, including arrays."""
@@ -585,12 +588,13 @@ def check_names(where: str, names: Mapping[str, str]) -> None:
 
 def _check_size(request: TaskRequest, env: Mapping[str, str], secrets: Mapping[str, str]) -> None:
     """Check the size as Linux counts it: each string with its terminator, each variable with its equals sign."""
-    command = request.command
+    command: Sequence[str] | str | None = request.command
+    if request.setup and command is not None:
+        command = with_setup(request.setup, command)  # both, as one argument of a shell
     if isinstance(command, str):
         size = len(command.encode()) + 1
     else:
         size = sum(len(part.encode()) + 1 for part in command or ())
-    size += len((request.setup or "").encode())
     for variables in (env, secrets):
         for name, value in variables.items():
             size += len(name.encode()) + len(value.encode()) + 2

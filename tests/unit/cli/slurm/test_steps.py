@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,19 @@ def test_where_the_ranks_of_a_step_are(
     [
         ({"nodes": "4"}, "requests 4 nodes, and the job has 3"), ({"nodelist": "four"}, "four is no node of the job"),
         ({"tasks": "x"}, "x is not a number of tasks"), ({"tasks": "0"}, "0 is not"), ({"tasks": "7", "per_node": "2"}, "do not fit"),
+        ({"exclude": "one,two,three"}, "excludes all nodes of the job"), ({"nodes": "²"}, "² is not a number of nodes"),
+        ({"nodes": "3", "exclude": "two"}, "requests 3 nodes, and the job has 2 without those that it excludes"),
     ],
 )  # fmt: skip
 def test_a_step_that_the_job_cannot_hold_is_refused(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(steps.StepRefused, match=sentence):
         steps.layout(options, {}, NAMES)
+
+
+@pytest.mark.parametrize("name", ["gpus_each", "gpus_node", "gpus_total"])
+def test_a_number_of_gpus_that_cannot_be_read_is_refused(name: str) -> None:
+    with pytest.raises(steps.StepRefused, match="² is not a number of GPUs"):
+        steps.gpus_on_node({name: "²"}, 2, 2)
 
 
 def test_tasks_on_each_node_as_slurm_writes_them() -> None:
@@ -61,7 +70,7 @@ def test_patterns_of_output_files() -> None:
 
 
 def ran_on_two(
-    folder: Path, options: str, body: str, other: dict[str, str] | None = None
+    folder: Path, options: str, body: str, other: dict[str, str] | None = None, port: int | None = None
 ) -> tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]:
     """Run a script as a gang of two nodes runs it; `other` are more variables of the second one."""
     script = parse_script("two.sh", f"#!/bin/bash\n#SBATCH -N 2 {options}\n{body}\n".encode())
@@ -70,7 +79,7 @@ def ran_on_two(
     env = {
         "PATH": os.environ["PATH"], "GPUYARD_TASK_ID": "42", "GPUYARD_ATTEMPT": "1", "GPUYARD_GRACE_SECONDS": "2", "USER": "ann",
         "TMPDIR": str(folder / "tmp"), **request["env"], **request["secrets"], "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0",
+        "MASTER_PORT": str(port or free_port()), "WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0",
     }  # fmt: skip
     parts = []
     for rank, own in enumerate(({}, other or {})):
@@ -162,3 +171,81 @@ def test_a_node_without_python_says_so(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "needs Python 3.8 or newer with ssl on each of them" in done.stderr
+
+
+def test_the_number_of_a_rank_that_has_ended_stays_its_own_while_it_is_signalled(tmp_path: Path) -> None:
+    """Otherwise the signals at the end of the step would reach another process group, to which the number was given."""
+    body = (
+        "srun -N1 -n2 bash -c '[ $SLURM_PROCID = 0 ] || { echo $$ >one; exit 0; }; until [ -s one ]; do sleep 0.05; done; "
+        'read -r pid <one; while read -r _ _ state _ <"/proc/$pid/stat" && [ $state != Z ]; do sleep 0.05; done 2>/dev/null; '
+        "sleep 0.5; [ -e /proc/$pid ] && echo kept'\n"
+        "[ -e /proc/$(cat one) ] || echo gone"
+    )
+    first, _ = ran_on_two(tmp_path, "-n 2", body)
+    assert first.stdout == "kept\ngone\n", first.stderr
+
+
+STRANGERS = """
+import pathlib, socket, sys, time
+from gpuyard.cli.slurm import steps
+kind, port = sys.argv[1], int(sys.argv[2])
+held = []
+for _ in range(300):
+    try:
+        one = socket.create_connection(("127.0.0.1", port), 5)
+        held.append(steps.tls(False).wrap_socket(one) if kind == "tls" else one)
+    except OSError:
+        pass
+def closed(one):
+    one.setblocking(False)
+    try:
+        while data := one.recv(4096):
+            pass
+        return True
+    except OSError as error:
+        return not isinstance(error, BlockingIOError) and "did not complete" not in str(error)
+end = time.monotonic() + 5
+while len(held) > 64 and time.monotonic() < end:
+    held = [one for one in held if not closed(one)]
+    time.sleep(0.05)
+pathlib.Path("held").write_text(str(len(held)))
+time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("kind", ["tls", "raw"])
+def test_connections_that_prove_nothing_keep_no_step_from_starting(tmp_path: Path, kind: str) -> None:
+    port = free_port()
+    (tmp_path / "strangers.py").write_text(STRANGERS)
+    body = (
+        f"{sys.executable} strangers.py {kind} {port} & until [ -s held ]; do sleep 0.05; done; cat held; echo\n"
+        "srun -l echo here | sort; kill $!"
+    )
+    first, _ = ran_on_two(tmp_path, "-n 2", body, port=port)
+    held, *lines = first.stdout.splitlines()
+    assert 0 < int(held) <= steps.MOST_STRANGERS
+    assert lines == ["0: here", "1: here"], first.stderr
+
+
+def test_steps_that_request_gpus_at_the_same_time_get_different_ones(tmp_path: Path) -> None:
+    body = (
+        "srun --gres=gpu:1 sh -c '>started.$SLURM_PROCID; until [ -e go ]; do sleep 0.05; done; echo first' &\n"
+        "until [ -e started.0 ] && [ -e started.1 ]; do sleep 0.05; done\n"
+        "srun --gres=gpu:2 --overlap sh -c 'echo beside $CUDA_VISIBLE_DEVICES' | sort\n"
+        "srun --gres=gpu:2 echo second 2>said & until [ -s said ] || ! kill -0 $! 2>&-; do sleep 0.05; done\n"
+        "touch go; wait; cat said"
+    )
+    first, _ = ran_on_two(tmp_path, "--gres=gpu:2", body)
+    assert first.stdout.splitlines() == [
+        "beside 00,01",
+        "beside 10,11",
+        *["first"] * 2,
+        *["second"] * 2,
+        "srun: the step waits for GPUs of other steps; with --overlap it would share them",
+    ], first.stderr
+
+
+def test_the_gpus_of_a_step_depend_on_no_variable_of_the_script(tmp_path: Path) -> None:
+    body = "unset SLURM_JOB_GPUS\nsrun --gres=gpu:1 sh -c 'echo $CUDA_VISIBLE_DEVICES' | sort"
+    first, _ = ran_on_two(tmp_path, "--gres=gpu:2", body)
+    assert first.stdout == "00\n10\n", first.stderr

@@ -347,3 +347,9 @@ def test_wrong_values_of_the_submitting_process_are_refused(given: dict[str, obj
 def test_equal_environments_are_one_object() -> None:
     first, second = spec(env={"A": "1", "B": "2"}), spec(env={"B": "2", "A": "1"})
     assert first.env is second.env
+
+
+def test_a_setup_with_a_command_that_would_be_too_long_for_one_argument_is_refused() -> None:
+    """The command is quoted in the text that runs the setup, and a quotation mark takes five characters there."""
+    with pytest.raises(WrongRequest, match="the maximum is 131,072"):
+        spec(command=["echo", "'" * 30_000], setup="true")
