@@ -374,7 +374,7 @@ def test_a_secret_reaches_only_the_task(cluster: CliCluster) -> None:
 
 def test_wrong_requests_show_the_message_of_the_scheduler(cluster: CliCluster) -> None:
     for words, part in (
-        (("submit", "-p", "urgent", "true"), "priority"),
+        (("submit", "-p", "101", "true"), "priority"),
         (("submit", "--preemption", "maybe", "true"), "preemption"),
         (("submit", "--after", "task-999999", "true"), "999999"),
         (("submit", "--cpus", "-1", "true"), "--cpus is -1;"),

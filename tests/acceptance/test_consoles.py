@@ -315,7 +315,7 @@ def test_cancelling_closes_the_terminal(cluster: Cluster) -> None:
     with person(cluster, *RUN, *BASH) as one:
         one.sees(PROMPT)
         cluster.client().cancel(the_task(cluster.client()))
-        assert one.ends(30) == 128 + signal.SIGHUP
+        assert one.ends(30) == 130
 
 
 # --- kill -9 ------------------------------------------------------------------------------------------------------------

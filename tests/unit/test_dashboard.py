@@ -104,7 +104,14 @@ def section(name: str) -> str:
 
 def example(kind: type[Refusal]) -> Refusal:
     """A refusal of this kind with values in all its fields."""
-    values: dict[type, object] = {int: 3, float: 2.5, str: "x", tuple: ("a", "b"), TaskClass: TaskClass.BATCH}
+    values: dict[type, object] = {
+        bool: False,
+        int: 3,
+        float: 2.5,
+        str: "x",
+        tuple: ("a", "b"),
+        TaskClass: TaskClass.BATCH,
+    }
     types = get_type_hints(kind)
 
     def plain(name: str) -> Any:

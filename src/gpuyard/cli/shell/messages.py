@@ -8,8 +8,8 @@ no compiled form that could be older than its source, and English needs none.
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # importing `typing` takes as long as a completion
 if TYPE_CHECKING:
     from datetime import datetime
 

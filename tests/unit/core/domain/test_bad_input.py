@@ -332,7 +332,7 @@ def test_no_reason_to_wait_shows_an_instant_as_a_number() -> None:
     for kind in no.REFUSALS:
         assert "{until}" not in kind.text, kind
         if "_at}" in kind.text:
-            values = {"node": NodeId("n"), "begins_at": 3600.0, "ends_at": 7200.0}
+            values = {"node": NodeId("n"), "begins_at": 3600.0, "ends_at": 7200.0, "has_begun": False}
             filled = kind(**{name: values.get(name, 3) for name in kind.__struct_fields__})
             assert "1970-01-01 01:00 UTC" in filled.sentence(), kind
             assert "7200" not in filled.sentence(), kind

@@ -183,8 +183,8 @@ def test_all_other_events_can_be_applied_to_an_empty_cluster() -> None:
         apply_event(State(), event)
     state = State()
     apply_event(state, free[events.BookingMade])
-    with pytest.raises(UnknownEvent, match="NoticeSettled"):
-        apply_event(State(), events.NoticeSettled(TASK, 0, Moment.END, delivered=True))
+    # A journal from before messages had a limit for each user may settle one that is dropped now.
+    apply_event(State(), events.NoticeSettled(TASK, 0, Moment.END, delivered=True))
     for event in booked.values():
         with pytest.raises(UnknownEvent, match="booking 1, which is unknown"):
             apply_event(State(), event)
