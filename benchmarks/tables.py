@@ -63,6 +63,7 @@ TABLES = {
     "plan_energy": Table("plan_energy", "benchmarks.energy:render"),
     "startup": Table("startup", "benchmarks.startup:render"),
     "failover": Table("failover_*", "benchmarks.two_schedulers.table:render"),
+    "standby_cost": Table("standby_cost", "benchmarks.standby_cost:render"),
 }
 
 
